@@ -1,0 +1,1 @@
+"""HTTP, thin: one module per caller."""

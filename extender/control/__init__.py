@@ -1,0 +1,1 @@
+"""The loops: what was seen goes to a pure decision, what was decided is carried out."""

@@ -1,0 +1,1 @@
+"""The port to Slurm (``port``) and its adapters."""

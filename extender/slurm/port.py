@@ -1,0 +1,71 @@
+"""What Sluice needs of Slurm, and the three ways in which Slurm can fail to give it.
+
+Every adapter passes the same contract tests. Nothing above this package knows how Slurm is reached.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Protocol
+
+from extender.domain.model import Job, JobRequest, JobState, NodeSpec, SlurmNode
+
+
+class SlurmError(Exception):
+    """Slurm did not do what was asked. The message is a sentence for a person."""
+
+
+class SlurmUnavailable(SlurmError):
+    """No answer, or one that proves nothing: time-out, broken connection, 5xx, slurmctld down.
+
+    The call may have been carried out all the same. Look before you repeat it.
+    """
+
+
+class SlurmDenied(SlurmError):
+    """The token was refused: expired, malformed, or its user may not do this."""
+
+
+class SlurmRefused(SlurmError):
+    """Slurm understood and said no. ``code`` is Slurm's error number (0 where it gave none)."""
+
+    def __init__(self, message: str, code: int = 0) -> None:
+        super().__init__(message)
+        self.code = code
+
+
+class Slurm(Protocol):
+    """All calls are safe to repeat but ``submit``; all raise ``SlurmError`` and nothing else."""
+
+    async def start(self) -> str:
+        """Connect and agree on a version of the API; returns it ("v0.0.45"). Safe to call again."""
+
+    async def close(self) -> None: ...
+
+    async def ping(self) -> None:
+        """Return when slurmctld answers and the token is good, raise otherwise."""
+
+    async def submit(self, request: JobRequest) -> int:
+        """Queue one external job and return its id. After ``SlurmUnavailable`` it may exist."""
+
+    async def states(self, ids: Iterable[int]) -> Mapping[int, JobState]:
+        """One light call. Ids that slurmctld does not know are left out."""
+
+    async def job(self, job_id: int) -> Job | None:
+        """One job with its allocation; ``None`` when slurmctld says that it has no such job."""
+
+    async def jobs(self) -> Sequence[Job]:
+        """Every job that carries a stamp of ours. Expensive: at start and on doubt only."""
+
+    async def history(self, job_id: int) -> Job | None:
+        """What accounting says of a job that slurmctld forgot; ``None`` when it has no record."""
+
+    async def confirm(self, job_id: int, comment: str) -> None:
+        """Write the job's comment, which also makes slurmctld save that the job runs."""
+
+    async def end(self, job_id: int) -> None:
+        """Cancel (SIGKILL; any other signal poisons the nodes). A job that has ended is no error."""
+
+    async def nodes(self) -> Sequence[SlurmNode]:
+        """All nodes. Expensive: at start and on doubt only."""
+
+    async def create_nodes(self, specs: Sequence[NodeSpec]) -> None:
+        """Create external nodes. The caller has made sure that none of the names exists."""
