@@ -69,7 +69,7 @@ ANSWERS: Final = frozenset({JOB_ID, NODE, RANK, NODELIST, NODES})
 USER: Final = "sluice.dev/user"
 ALLOWED_ACCOUNTS: Final = "sluice.dev/accounts"
 ALLOWED_PARTITIONS: Final = "sluice.dev/partitions"
-ALLOWED_QOS: Final = "sluice.dev/allowed-qos"
+ALLOWED_QOS: Final = QOS  # on a namespace the same word holds the list
 ALLOWED_RESERVATIONS: Final = "sluice.dev/reservations"
 
 # Node labels and annotations.
