@@ -1,0 +1,1 @@
+"""Tests: unit, component, end to end on the real parts, the demo and the benchmarks."""
