@@ -59,10 +59,11 @@ REQUESTS: Final = frozenset(
 JOB_ID: Final = "sluice.dev/job-id"
 NODE: Final = "sluice.dev/node"
 RANK: Final = "sluice.dev/rank"
+RANKS: Final = "sluice.dev/ranks"  # how many ranks the gang has
 NODELIST: Final = "sluice.dev/nodelist"
 NODES: Final = "sluice.dev/nodes"
 
-ANSWERS: Final = frozenset({JOB_ID, NODE, RANK, NODELIST, NODES})
+ANSWERS: Final = frozenset({JOB_ID, NODE, RANK, RANKS, NODELIST, NODES})
 
 # Namespace annotations, set by a cluster administrator. USER is the Slurm user that jobs run as;
 # ACCOUNT above gives the default account; each list says what the namespace's pods may name.
