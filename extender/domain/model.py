@@ -121,7 +121,8 @@ class Stamp(Struct, frozen=True, kw_only=True, rename={"namespace": "ns"}):
     """What Sluice writes into a Slurm job's admin comment, as JSON, to know it again.
 
     ``newest`` is the creation time of the youngest pod that the job was submitted for: a younger
-    pod of the same gang belongs to a later attempt.
+    pod of the same gang belongs to a later attempt. ``started`` and ``outcome`` are written later:
+    that the start was seen, and why Sluice ended the job ("" when somebody else did).
     """
 
     sluice: str  # settings.cluster: two clusters may share one Slurm
@@ -132,6 +133,8 @@ class Stamp(Struct, frozen=True, kw_only=True, rename={"namespace": "ns"}):
     attempt: int = 1
     size: int = 1
     newest: float = 0.0
+    started: bool = False
+    outcome: str = ""
 
 
 class JobState(StrEnum):

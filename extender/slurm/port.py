@@ -6,7 +6,7 @@ Every adapter passes the same contract tests. Nothing above this package knows h
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Protocol
 
-from extender.domain.model import Job, JobRequest, JobState, NodeSpec, SlurmNode
+from extender.domain.model import Job, JobRequest, JobState, NodeSpec, SlurmNode, Stamp
 
 
 class SlurmError(Exception):
@@ -58,8 +58,8 @@ class Slurm(Protocol):
     async def history(self, job_id: int) -> Job | None:
         """What accounting says of a job that slurmctld forgot; ``None`` when it has no record."""
 
-    async def confirm(self, job_id: int, comment: str) -> None:
-        """Write the job's comment, which also makes slurmctld save that the job runs."""
+    async def mark(self, job_id: int, stamp: Stamp) -> None:
+        """Rewrite the job's stamp. Being an update, it also makes slurmctld save the job's state."""
 
     async def end(self, job_id: int) -> None:
         """Cancel (SIGKILL; any other signal poisons the nodes). A job that has ended is no error."""

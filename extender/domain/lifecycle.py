@@ -1,0 +1,300 @@
+"""What to do about one gang, from what is there and nothing else.
+
+``decide`` is pure: the same gang, jobs and time give the same actions. Every action may be carried
+out twice, and a crash between any two of them heals, because the next call starts from what
+Kubernetes and Slurm say then.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from enum import StrEnum
+
+from msgspec import Struct
+
+from extender.domain.gangs import rank_key
+from extender.domain.model import Gang, GangKind, Job, JobState, Node, Pod
+from extender.domain.placement import Misfit, assign, slots
+from extender.domain.reasons import waiting
+from extender.domain.translate import shape
+from extender.domain.wellknown import JOB_ID, NODE, RANK
+
+INCOMPLETE_GRACE_SECONDS = 30.0
+"""How long an allocation waits for a pod that its workload is replacing."""
+
+
+class GangState(StrEnum):
+    CHECKING = "Checking"  # Slurm has not been looked at yet
+    FORMING = "Forming"  # pods are missing
+    INVALID = "Invalid"  # can never start as it stands
+    SUBMITTING = "Submitting"
+    QUEUED = "Queued"  # in Slurm's queue
+    STARTING = "Starting"  # allocated; pods are being placed
+    RUNNING = "Running"
+    ENDING = "Ending"
+    DONE = "Done"
+    LOST = "Lost"  # its pods run on nodes of a job that Slurm does not know
+
+
+class Submit(Struct, frozen=True):
+    """Queue one Slurm job for these pods."""
+
+    attempt: int
+    pods: tuple[Pod, ...]
+
+
+class Look(Struct, frozen=True):
+    """Read one job whole: its allocation is needed."""
+
+    job_id: int
+
+
+class Confirm(Struct, frozen=True):
+    """Make slurmctld save that the job has started."""
+
+    job: Job
+
+
+class Release(Struct, frozen=True):
+    """Give a pod its node, rank and job, and take the gate off, in one write."""
+
+    pod: Pod
+    job_id: int
+    node: str
+    rank: int
+    ranks: int
+    nodes: tuple[str, ...]  # of the gang, in fabric order
+
+
+class End(Struct, frozen=True):
+    """End the Slurm job, for a reason of ours, which is written into its stamp first.
+
+    The stamp tells the next decision that nobody took the nodes from the gang: pods that are
+    there by then are not to be deleted.
+    """
+
+    job: Job
+    exit_code: int
+    why: str
+
+
+class Evict(Struct, frozen=True):
+    """Delete a pod with its own grace."""
+
+    pod: Pod
+    why: str
+
+
+Action = Submit | Look | Confirm | Release | End | Evict
+
+
+class Decision(Struct, frozen=True):
+    state: GangState
+    reason: str  # a sentence for the person who waits
+    actions: tuple[Action, ...] = ()
+    job: Job | None = None
+
+
+def decide(
+    gang: Gang,
+    jobs: Sequence[Job],
+    nodes: Mapping[str, Node],
+    now: float,
+    *,
+    certain: bool,
+) -> Decision:
+    """Decide about a gang.
+
+    ``jobs`` are all Slurm jobs stamped with the gang's id, ``nodes`` the managed nodes by name.
+    ``certain``: ``jobs`` is complete; without it nothing is submitted.
+    """
+    live = sorted((j for j in jobs if not j.state.ended), key=lambda job: _preference(gang, job))
+    if not live:
+        ended = max(jobs, key=lambda job: job.id, default=None)
+        return _without_job(gang, ended, certain)
+    job, spare = live[0], live[1:]
+    decided = _with_job(gang, job, nodes, now)
+    if not spare:
+        return decided
+    doubles = tuple(End(j, 0, f"the gang has job {job.id}") for j in spare)
+    return Decision(decided.state, decided.reason, doubles + decided.actions, job)
+
+
+def _preference(gang: Gang, job: Job) -> tuple[bool, bool, int]:
+    """Of several live jobs keep the one with pods on it, else one that runs, else the oldest."""
+    used = any(_job_of(pod) == job.id and not pod.terminal for pod in gang.pods)
+    return (not used, job.state is not JobState.RUNNING, job.id)
+
+
+# -- without a live job -----------------------------------------------------------------------
+
+
+def _without_job(gang: Gang, ended: Job | None, certain: bool) -> Decision:
+    present = [p for p in gang.pods if not p.terminal]
+    if not present:
+        return Decision(GangState.DONE, "All pods have ended.", job=ended)
+    if not certain:
+        return Decision(GangState.CHECKING, "Sluice is reading Slurm's list of jobs.")
+    if ended and (leaving := [p for p in present if _was_in(p, ended)]):
+        why = f"Slurm job {ended.id} is {ended.state}"
+        evictions = tuple(Evict(p, why) for p in leaving if not p.deleting)
+        return Decision(GangState.ENDING, f"{why}; its pods are ending.", evictions, ended)
+    if stranded := [p for p in present if _job_of(p)]:
+        return Decision(
+            GangState.LOST,
+            f"Slurm knows no job {_job_of(stranded[0])}, on whose nodes {len(stranded)} pods run. "
+            "They are left alone; delete them if the job was ended on purpose.",
+        )
+    return _submit(gang, ended)
+
+
+def _submit(gang: Gang, ended: Job | None) -> Decision:
+    if gang.problem:
+        return Decision(GangState.INVALID, _sentence(gang.problem))
+    ready = _one_per_rank(p for p in gang.pods if not p.terminal and not p.deleting)
+    wanted = gang.size - _ranks_done(gang)
+    if len(ready) < wanted:
+        return Decision(
+            GangState.FORMING,
+            f"{len(ready)} of {wanted} pods exist; nothing is asked of Slurm before all do.",
+        )
+    attempt = (ended.stamp.attempt if ended and ended.stamp else 0) + 1
+    submit = Submit(attempt, tuple(ready))
+    return Decision(GangState.SUBMITTING, "The gang is being submitted to Slurm.", (submit,))
+
+
+def _was_in(pod: Pod, job: Job) -> bool:
+    """The pod belonged to the attempt that the job was, and lost it by no decision of ours."""
+    if placed := _job_of(pod):
+        return placed == job.id
+    return job.stamp is not None and not job.stamp.outcome and pod.created <= job.stamp.newest
+
+
+# -- with a live job --------------------------------------------------------------------------
+
+
+def _with_job(gang: Gang, job: Job, nodes: Mapping[str, Node], now: float) -> Decision:
+    present = [p for p in gang.pods if not p.terminal]
+    if not present:
+        why = "all pods have ended" if gang.pods else "its pods are gone"
+        end = End(job, _exit_code(gang), why)
+        return Decision(GangState.ENDING, f"{_sentence(why)} Slurm job {job.id} ends.", (end,), job)
+    if job.state is JobState.PENDING:
+        return _queued(job, present)
+    if job.state is not JobState.RUNNING:
+        return Decision(GangState.QUEUED, f"Slurm job {job.id} is {job.state}.", job=job)
+    if not job.shares:
+        look = Look(job.id)
+        return Decision(GangState.STARTING, f"Slurm job {job.id} has started.", (look,), job)
+    confirm = () if job.stamp and job.stamp.started else (Confirm(job),)
+    decided = _allocated(gang, job, nodes, present, now)
+    return Decision(decided.state, decided.reason, confirm + decided.actions, job)
+
+
+def _queued(job: Job, present: list[Pod]) -> Decision:
+    if any(_job_of(p) == job.id for p in present):
+        return Decision(
+            GangState.QUEUED,
+            f"Slurm has put job {job.id} back into its queue while its pods run; they are left "
+            "alone until Slurm says more.",
+            job=job,
+        )
+    if all(p.deleting for p in present):
+        end = End(job, 0, "its pods are being deleted")
+        return Decision(GangState.ENDING, "The pods are being deleted.", (end,), job)
+    return Decision(GangState.QUEUED, waiting(job), job=job)
+
+
+def _allocated(
+    gang: Gang, job: Job, nodes: Mapping[str, Node], present: list[Pod], now: float
+) -> Decision:
+    placed = [p for p in gang.pods if _job_of(p) == job.id]
+    unplaced = [p for p in present if not _job_of(p) and not p.deleting]
+    if not unplaced:
+        return _running(job, present)
+    tasks = job.stamp.size if job.stamp else gang.size
+    ranks = _ranks(gang, unplaced, placed)
+    if not placed and len(ranks) < tasks:
+        return _incomplete(job, len(ranks), tasks, now)
+    try:
+        slot_nodes = slots(job.shares, shape(gang.pods), nodes)
+        taken = {int(p.annotations[RANK]): p.annotations[NODE] for p in placed if not p.terminal}
+        chosen = assign(sorted(ranks), slot_nodes, taken)
+    except Misfit as misfit:
+        if placed:
+            return Decision(GangState.RUNNING, f"{_sentence(str(misfit))}", job=job)
+        end = End(job, 0, str(misfit))
+        return Decision(GangState.QUEUED, f"{_sentence(str(misfit))} It asks again.", (end,), job)
+    order = tuple(dict.fromkeys(slot_nodes))
+    releases = tuple(
+        Release(ranks[rank], job.id, node, rank, gang.size, order) for rank, node in chosen.items()
+    )
+    count = len(order)
+    reason = f"Slurm job {job.id} holds {count} node{'s' * (count > 1)}; pods are being placed."
+    return Decision(GangState.STARTING, reason, releases, job)
+
+
+def _running(job: Job, present: list[Pod]) -> Decision:
+    unbound = sum(1 for p in present if not p.node and not p.deleting)
+    if unbound:
+        return Decision(
+            GangState.STARTING, f"{unbound} pods wait for kube-scheduler to bind them.", job=job
+        )
+    return Decision(GangState.RUNNING, f"Runs as Slurm job {job.id}.", job=job)
+
+
+def _incomplete(job: Job, have: int, want: int, now: float) -> Decision:
+    reason = f"Slurm job {job.id} has started but only {have} of {want} pods are there"
+    if now - job.started < INCOMPLETE_GRACE_SECONDS:
+        return Decision(GangState.STARTING, f"{reason}; it waits for the rest.", job=job)
+    end = End(job, 0, reason)
+    return Decision(GangState.FORMING, f"{reason}; the nodes are given back.", (end,), job)
+
+
+# -- readings ---------------------------------------------------------------------------------
+
+
+def _job_of(pod: Pod) -> int:
+    text = pod.annotations.get(JOB_ID, "")
+    return int(text) if text.isdigit() else 0
+
+
+def _ranks(gang: Gang, unplaced: Sequence[Pod], placed: Sequence[Pod]) -> dict[int, Pod]:
+    """Rank -> pod for the pods that wait. A rank that a living pod has is not given again."""
+    held = {int(p.annotations[RANK]) for p in placed if not p.terminal}
+    if gang.kind is GangKind.POD:
+        return {0: unplaced[-1]} if not held else {}
+    if gang.kind is GangKind.JOB or all(rank_key(p) is not None for p in unplaced):
+        keyed = {rank_key(p) or 0: p for p in _one_per_rank(unplaced)}
+        return {rank: pod for rank, pod in keyed.items() if rank not in held}
+    free = (rank for rank in range(gang.size) if rank not in held)
+    return dict(zip(free, unplaced, strict=False))
+
+
+def _one_per_rank(pods: Iterable[Pod]) -> list[Pod]:
+    """The youngest pod of each rank; pods without a rank of their own all count."""
+    chosen: dict[object, Pod] = {}
+    for pod in pods:
+        key = rank_key(pod)
+        slot: object = pod.uid if key is None else key
+        if slot not in chosen or pod.created > chosen[slot].created:
+            chosen[slot] = pod
+    return list(chosen.values())
+
+
+def _ranks_done(gang: Gang) -> int:
+    """Ranks that have succeeded: a restarted Job runs only the others again."""
+    done = [p for p in gang.pods if p.phase == "Succeeded"]
+    return len(_one_per_rank(done)) if gang.kind is not GangKind.POD else 0
+
+
+def _exit_code(gang: Gang) -> int:
+    """Of the first pod that failed; 0 when none did."""
+    for pod in gang.pods:
+        if pod.phase == "Failed":
+            return pod.exit_code or 1
+    return 0
+
+
+def _sentence(text: str) -> str:
+    return text[:1].upper() + text[1:].rstrip(".") + "."

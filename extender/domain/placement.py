@@ -1,0 +1,63 @@
+"""From what Slurm allocated to the node of each rank."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+
+from extender.domain.model import Node, NodeShare
+from extender.domain.topology import fabric_order
+from extender.domain.translate import Shape
+
+
+class Misfit(Exception):
+    """The allocation cannot hold the ranks. The message says why."""
+
+
+def slots(shares: Sequence[NodeShare], rank: Shape, nodes: Mapping[str, Node]) -> tuple[str, ...]:
+    """One node name per rank that fits, in fabric order: slot i is where rank i goes.
+
+    ``Misfit`` when a node is unknown to Kubernetes.
+    """
+    unknown = [s.name for s in shares if s.name not in nodes]
+    if unknown:
+        raise Misfit(
+            f"Slurm allocated {', '.join(unknown)}, which Kubernetes does not have as a managed "
+            "node"
+        )
+    ordered = sorted(shares, key=lambda share: fabric_order(nodes[share.name]))
+    return tuple(s.name for s in ordered for _ in range(ranks_that_fit(s, rank)))
+
+
+def ranks_that_fit(share: NodeShare, rank: Shape) -> int:
+    """How many whole ranks a node's share holds. A share without memory holds them by CPU."""
+    limits = [share.cpus // rank.cpus]
+    if share.memory_mib:
+        limits.append(share.memory_mib // rank.memory_mib)
+    if rank.gpus:
+        limits.append(share.gpus // rank.gpus)
+    return min(limits)
+
+
+def assign(
+    ranks: Sequence[int], slot_nodes: Sequence[str], taken: Mapping[int, str]
+) -> dict[int, str]:
+    """Rank -> node for ``ranks`` (ascending). ``taken`` are the ranks that have a node already.
+
+    Called for a whole gang it gives rank i the i-th slot; called for a replaced pod it gives the
+    slot that is left over. ``Misfit`` when there are fewer slots than ranks.
+    """
+    free = list(slot_nodes)
+    used = Counter(node for rank, node in taken.items() if rank not in ranks)
+    left = []
+    for node in free:
+        if used[node]:
+            used[node] -= 1
+        else:
+            left.append(node)
+    if len(left) < len(ranks):
+        raise Misfit(
+            f"Slurm allocated room for {len(slot_nodes)} ranks, of which {len(left)} are free, "
+            f"and {len(ranks)} are to be placed"
+        )
+    return dict(zip(sorted(ranks), left, strict=False))
