@@ -12,6 +12,7 @@ from pathlib import Path
 from tests.harness.errors import HarnessError, tail
 
 TERM_SECONDS = 30.0
+_running: set[subprocess.Popen[str]] = set()
 
 
 def dies_with_us(argv: Sequence[str], sig: str = "KILL") -> list[str]:
@@ -52,6 +53,7 @@ def run(
         )
     except OSError as error:
         raise HarnessError(f"{what} failed: cannot start {argv[0]}: {error}. {hint}") from error
+    _running.add(process)
     try:
         with open(log, "a") as copy:
             assert process.stdout is not None
@@ -63,11 +65,19 @@ def run(
     except BaseException:
         _end_group(process)
         raise
+    finally:
+        _running.discard(process)
     if code != 0:
         raise HarnessError(
             f"{what} failed: {Path(argv[0]).name} ended with exit code {code}. "
             f"{hint}{' ' if hint else ''}Log: {log}{tail(log)}"
         )
+
+
+def cancel() -> None:
+    """End every ``run`` of other threads; they raise HarnessError."""
+    for process in list(_running):
+        _end_group(process)
 
 
 def _end_group(process: subprocess.Popen[str]) -> None:

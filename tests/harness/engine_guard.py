@@ -1,0 +1,76 @@
+"""Run dockerd for as long as somebody uses it.
+
+`python -m tests.harness.engine_guard <engine directory> <cache directory>`. A user is a locked
+file in ``users/``; the kernel frees the lock when the user dies.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+from tests.harness import cache
+from tests.harness.command import dies_with_us
+
+LOOK_EVERY_SECONDS = 0.5
+STOP_SECONDS = 30.0
+
+
+def guard(home: Path) -> int:
+    """Start dockerd, and stop it when it has had no user for a look or two. Its exit code."""
+    for sig in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(sig, signal.SIG_IGN)
+    dockerd = subprocess.Popen(dies_with_us(_argv(home), "TERM"), process_group=0)
+    (home / "dockerd.pid").write_text(f"{dockerd.pid}\n")
+    time.sleep(2 * LOOK_EVERY_SECONDS)
+    while dockerd.poll() is None:
+        time.sleep(LOOK_EVERY_SECONDS)
+        if in_use(home):
+            continue
+        with cache.lock("engine", "the Docker engine"):  # a newcomer waits here, then starts its own
+            if in_use(home, tidy=True):
+                continue
+            dockerd.send_signal(signal.SIGTERM)
+            try:
+                dockerd.wait(STOP_SECONDS)
+            except subprocess.TimeoutExpired:
+                os.killpg(dockerd.pid, signal.SIGKILL)
+    return dockerd.wait()
+
+
+def in_use(home: Path, tidy: bool = False) -> bool:
+    """Whether any user lives. ``tidy`` removes the files of dead ones: only under the lock."""
+    living = False
+    for path in (home / "users").iterdir():
+        with open(path) as handle:
+            try:
+                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                living = True
+            else:
+                if tidy:
+                    path.unlink(missing_ok=True)
+    return living
+
+
+def _argv(home: Path) -> list[str]:
+    return [
+        "dockerd",
+        "--host", f"unix://{home}/docker.sock",
+        "--data-root", str(cache.root() / "docker"),
+        "--exec-root", str(home / "exec"),
+        "--pidfile", str(home / "docker.pid"),
+        "--log-level", "warn",
+        # Ports are published by docker-proxy; the host's firewall stays as it is.
+        "--iptables=false", "--ip-masq=false",
+    ]  # fmt: skip
+
+
+if __name__ == "__main__":
+    os.environ["SLUICE_CACHE"] = sys.argv[2]
+    sys.exit(guard(Path(sys.argv[1])))
