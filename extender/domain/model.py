@@ -11,6 +11,8 @@ from typing import Any
 
 from msgspec import Struct
 
+from extender.domain.wellknown import GATE
+
 
 class Resources(Struct, frozen=True, order=True):
     """What one pod asks for: the sum over its containers, init containers as Kubernetes counts."""
@@ -39,7 +41,7 @@ class Pod(Struct, frozen=True, kw_only=True):
     annotations: dict[str, str] = {}
     owner: Owner | None = None
     scheduler: str = ""
-    gated: bool = False  # our gate is on it
+    gates: tuple[str, ...] = ()  # spec.schedulingGates by name
     node: str = ""  # spec.nodeName: bound when not empty
     phase: str = "Pending"
     deleting: bool = False
@@ -51,6 +53,11 @@ class Pod(Struct, frozen=True, kw_only=True):
     tolerations: tuple[dict[str, Any], ...] = ()
     # the message of PodScheduled=False, kube-scheduler's own words
     scheduler_message: str = ""
+
+    @property
+    def gated(self) -> bool:
+        """Our gate is on it."""
+        return GATE in self.gates
 
     @property
     def terminal(self) -> bool:

@@ -1,0 +1,87 @@
+"""The writes to pods, as bodies of patches and bindings. Pure.
+
+Source of what the API server accepts: k8s.io/kubernetes/pkg/apis/core/validation
+(ValidatePodUpdate: a gated pod's node affinity may only be tightened).
+"""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+from extender.domain import wellknown as names
+from extender.domain.model import Pod
+
+
+def release(
+    pod: Pod, *, job_id: int, node: str, rank: int, ranks: int, nodelist: str, node_count: int
+) -> dict[str, Any]:
+    """One strategic merge patch: answers written, node pinned, gate off.
+
+    The UID makes it a 409 for another pod of the same name. The node is pinned in every ORed term,
+    since a term without it would leave another way open. A pod that was never gated gets the
+    answers only: its node is then enforced at filter and bind.
+    """
+    patch: dict[str, Any] = {
+        "metadata": {
+            "uid": pod.uid,
+            "annotations": {
+                names.JOB_ID: str(job_id),
+                names.NODE: node,
+                names.RANK: str(rank),
+                names.RANKS: str(ranks),
+                names.NODELIST: nodelist,
+                names.NODES: str(node_count),
+            },
+        }
+    }
+    if pod.gated:
+        patch["spec"] = {
+            "schedulingGates": [{"$patch": "delete", "name": names.GATE}],
+            "affinity": {
+                "nodeAffinity": {
+                    "requiredDuringSchedulingIgnoredDuringExecution": {
+                        "nodeSelectorTerms": _pinned(pod.node_affinity_terms, node)
+                    }
+                }
+            },
+        }
+    return patch
+
+
+def _pinned(terms: tuple[dict[str, Any], ...], node: str) -> list[dict[str, Any]]:
+    pin = {"key": "metadata.name", "operator": "In", "values": [node]}
+    if not terms:
+        return [{"matchFields": [pin]}]
+    pinned = copy.deepcopy(list(terms))
+    for term in pinned:
+        term["matchFields"] = [*(term.get("matchFields") or []), pin]
+    return pinned
+
+
+def binding(namespace: str, name: str, uid: str, node: str) -> dict[str, Any]:
+    """The Binding that makes a kubelet run the pod."""
+    return {
+        "apiVersion": "v1",
+        "kind": "Binding",
+        "metadata": {"name": name, "namespace": namespace, "uid": uid},
+        "target": {"apiVersion": "v1", "kind": "Node", "name": node},
+    }
+
+
+def condition(uid: str, *, placed: bool, reason: str, message: str, at: str) -> dict[str, Any]:
+    """A strategic merge patch of the pod's status: Sluice's condition."""
+    return {
+        "metadata": {"uid": uid},
+        "status": {
+            "conditions": [
+                {
+                    "type": names.CONDITION,
+                    "status": "True" if placed else "False",
+                    "reason": reason,
+                    "message": message[:1024],
+                    "lastTransitionTime": at,
+                }
+            ]
+        },
+    }
