@@ -10,6 +10,7 @@ from fastapi.exceptions import RequestValidationError
 from msgspec import json
 from starlette.exceptions import HTTPException
 from starlette.responses import Response
+from starlette.routing import Route
 
 log = structlog.get_logger(__name__)
 
@@ -47,7 +48,8 @@ def install(app: FastAPI) -> None:
 
 
 def _nearest(app: FastAPI, path: str) -> str:
-    known = [route.path for route in app.routes if hasattr(route, "path")]
+    known = [route.path for route in app.routes if isinstance(route, Route)]
+    known += app.openapi()["paths"]
     near = difflib.get_close_matches(path, known, n=1)
     return f"did you mean {near[0]}?" if near else f"there are {', '.join(known)}"
 
@@ -57,5 +59,5 @@ def _invalid(found: dict[str, object]) -> str:
     assert isinstance(location, tuple)
     name = location[-1]
     if found["type"] == "extra_forbidden":
-        return f"unknown parameter {name!r}"
+        return f"unknown parameter {name!r}; see /v1/openapi.json for those that exist"
     return f"parameter {name!r}: {found['input']!r} is not allowed: {found['msg']}"

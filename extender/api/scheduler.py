@@ -24,7 +24,8 @@ def create_routes(
 ) -> list[Route]:
     """The four verbs below ``prefix``.
 
-    They are plain ASGI applications: a FastAPI route costs three times the whole answer.
+    They are plain ASGI applications: a FastAPI route would put 0.1 ms on top of 0.25 (on
+    loopback, one node name), and FastAPI's limit for bodies answers 413.
     """
     verbs = Verbs(scheduling, registry)
     seconds = Histogram(
