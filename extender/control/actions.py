@@ -1,0 +1,184 @@
+"""Carries out what was decided about a gang. Every action may be repeated."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Sequence
+
+import msgspec
+import structlog
+from ClusterShell.NodeSet import NodeSet
+
+from extender.control import metrics
+from extender.control.cluster import Cluster
+from extender.control.jobs import JobTable
+from extender.control.journal import Journal
+from extender.control.scheduling import Scheduling
+from extender.domain.feasibility import infeasible
+from extender.domain.lifecycle import Action, Confirm, End, Evict, Look, Release, Submit
+from extender.domain.model import Gang, Job, JobState, Namespace
+from extender.domain.policy import Defaults
+from extender.domain.translate import job_request
+from extender.kube.client import STRATEGIC, KubeClient, KubeError, encode
+from extender.kube.patches import release
+from extender.slurm.port import Slurm, SlurmUnavailable
+
+_log = structlog.get_logger(__name__)
+
+
+class Actions:
+    """The hands. Errors are the caller's: ``Refusal``, ``SlurmError``, ``Kube…``."""
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        jobs: JobTable,
+        scheduling: Scheduling,
+        journal: Journal,
+        slurm: Slurm,
+        kube: KubeClient,
+        *,
+        cluster_name: str,
+        defaults: Defaults,
+        slurm_nodes: Callable[[], frozenset[str]],
+        patches: int,
+    ) -> None:
+        self._cluster = cluster
+        self._jobs = jobs
+        self._scheduling = scheduling
+        self._journal = journal
+        self._slurm = slurm
+        self._kube = kube
+        self._cluster_name = cluster_name
+        self._defaults = defaults
+        self._slurm_nodes = slurm_nodes
+        self._patching = asyncio.Semaphore(patches)
+
+    async def carry_out(self, gang: Gang, actions: Sequence[Action]) -> None:
+        """All actions of one decision, those on pods side by side."""
+        started = time.monotonic()
+        async with asyncio.TaskGroup() as group:
+            for action in actions:
+                group.create_task(self._one(gang, action))
+        if any(isinstance(action, Release) for action in actions):
+            metrics.place_seconds.observe(time.monotonic() - started)
+
+    async def _one(self, gang: Gang, action: Action) -> None:
+        match action:
+            case Release():
+                await self._release(action)
+            case Submit():
+                await self._submit(gang, action)
+            case Look(job_id):
+                await self._jobs.look(job_id)
+            case Confirm(job):
+                await self._mark(job, started=True)
+            case End():
+                await self._end(gang, action)
+            case Evict():
+                await self._evict(action)
+
+    # -- Slurm ------------------------------------------------------------------------------
+
+    async def _submit(self, gang: Gang, action: Submit) -> None:
+        managed = self._cluster.nodes
+        known = self._slurm_nodes()
+        unfit = infeasible(action.pods, managed.values())
+        request = job_request(
+            gang,
+            action.pods,
+            self._cluster.namespaces.get(gang.namespace) or Namespace(gang.namespace),
+            list(managed.values()),
+            self._defaults,
+            cluster=self._cluster_name,
+            attempt=action.attempt,
+            excluded=(known & unfit.keys()) | (known - managed.keys()),
+        )
+        try:
+            job_id = await self._slurm.submit(request)
+        except SlurmUnavailable:
+            self._jobs.doubt()
+            raise
+        metrics.submits.inc()
+        self._journal.note(gang.id, f"Submitted as Slurm job {job_id} for user {request.user}.")
+        _log.info("submitted", gang=f"{gang.namespace}/{gang.name}", job=job_id)
+        self._jobs.put(
+            Job(
+                id=job_id,
+                state=JobState.PENDING,
+                stamp=request.stamp,
+                user=request.user,
+                account=request.account,
+                partition=request.partition,
+                qos=request.qos,
+                submitted=time.time(),
+            )
+        )
+
+    async def _mark(self, job: Job, *, started: bool, outcome: str = "") -> None:
+        if job.stamp is None:
+            return
+        stamp = msgspec.structs.replace(job.stamp, started=started, outcome=outcome)
+        await self._slurm.mark(job.id, stamp)
+        current = self._jobs.get(job.id) or job
+        self._jobs.put(msgspec.structs.replace(current, stamp=stamp))
+
+    async def _end(self, gang: Gang, action: End) -> None:
+        job = action.job
+        code = f", exit code {action.exit_code}" if action.exit_code else ""
+        await self._mark(job, started=True, outcome=f"{action.why}{code}"[:200])
+        await self._slurm.end(job.id)
+        self._journal.note(gang.id, f"Ended Slurm job {job.id}: {action.why}{code}.")
+        await self._jobs.look(job.id)
+        self._jobs.soon(job.id)
+
+    # -- Kubernetes -------------------------------------------------------------------------
+
+    async def _release(self, action: Release) -> None:
+        pod = action.pod
+        patch = release(
+            pod,
+            job_id=action.job_id,
+            node=action.node,
+            rank=action.rank,
+            ranks=action.ranks,
+            nodelist=folded(action.nodes),
+            node_count=len(action.nodes),
+        )
+        async with self._patching:
+            self._scheduling.expect(pod, action.node, action.job_id)
+            try:
+                await self._kube.request(
+                    "PATCH",
+                    f"/api/v1/namespaces/{pod.namespace}/pods/{pod.name}",
+                    body=encode(patch),
+                    content_type=STRATEGIC,
+                )
+            except KubeError as error:
+                self._scheduling.forget(pod.uid)
+                if error.not_found or error.conflict:
+                    return  # gone, or another pod by now: the watch will tell
+                raise
+        metrics.kube_writes.labels("release", "done").inc()
+        self._cluster.answered(pod, patch["metadata"]["annotations"])
+
+    async def _evict(self, action: Evict) -> None:
+        pod = action.pod
+        body = {"apiVersion": "v1", "kind": "DeleteOptions", "preconditions": {"uid": pod.uid}}
+        try:
+            await self._kube.request(
+                "DELETE",
+                f"/api/v1/namespaces/{pod.namespace}/pods/{pod.name}",
+                body=encode(body),
+            )
+        except KubeError as error:
+            if not (error.not_found or error.conflict):
+                raise
+        metrics.kube_writes.labels("evict", "done").inc()
+        _log.info("pod deleted", pod=f"{pod.namespace}/{pod.name}", why=action.why)
+
+
+def folded(nodes: Sequence[str]) -> str:
+    """Node names as Slurm writes them, "k[0-3,7]"; the order of ranks is in the ranks."""
+    return str(NodeSet.fromlist(list(nodes)))

@@ -1,0 +1,210 @@
+"""The loop: a gang was touched -> look at it -> decide -> act. One gang at a time, many gangs."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable
+
+import structlog
+from msgspec import Struct
+
+from extender.control.actions import Actions
+from extender.control.cluster import Cluster
+from extender.control.jobs import JobTable
+from extender.control.journal import Journal
+from extender.control.reports import Reports
+from extender.domain.lifecycle import Decision, GangState, Submit, decide
+from extender.domain.model import Gang, Job
+from extender.domain.policy import Refusal
+from extender.kube.client import KubeError, KubeUnavailable
+from extender.slurm.port import SlurmDenied, SlurmError, SlurmRefused
+
+_log = structlog.get_logger(__name__)
+_RETRY_SECONDS = 1.0
+_REFUSED_SECONDS = 30.0
+_REFUSED_MOST_SECONDS = 600.0
+_SWEEP_SECONDS = 10.0
+
+
+class _Refused(Struct):
+    """Slurm's no to a submit: not asked again before ``until`` (monotonic), or until it changes."""
+
+    request: object
+    why: str
+    until: float
+    pause: float
+
+
+class GangLoop:
+    """Brings every touched gang one step further. ``touch`` is cheap and may come from anywhere."""
+
+    def __init__(self, *, settle_seconds: float, concurrency: int = 64) -> None:
+        self._settle = settle_seconds
+        self._room = asyncio.Semaphore(concurrency)
+        self._dirty: set[str] = set()
+        self._busy: set[str] = set()
+        self._wake = asyncio.Event()
+        self._refused: dict[str, _Refused] = {}
+        self.turned = time.monotonic()
+
+    def wire(
+        self,
+        cluster: Cluster,
+        jobs: JobTable,
+        journal: Journal,
+        actions: Actions,
+        reports: Reports,
+        may_submit: Callable[[], bool],
+    ) -> None:
+        """Connect what needs ``touch`` to be made before it."""
+        self._cluster, self._jobs, self._journal = cluster, jobs, journal
+        self._actions, self._reports, self._may_submit = actions, reports, may_submit
+
+    def touch(self, gang_id: str) -> None:
+        self._dirty.add(gang_id)
+        self._wake.set()
+
+    def touch_all(self) -> None:
+        self._dirty.update(self._cluster.gang_ids(), self._jobs.gang_ids())
+        self._wake.set()
+
+    async def run(self) -> None:
+        """Work until cancelled."""
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._sweep())
+            while True:
+                await self._wake.wait()
+                await asyncio.sleep(self._settle)
+                self._wake.clear()
+                ready = self._dirty - self._busy
+                self._dirty -= ready
+                for gang_id in ready:
+                    self._busy.add(gang_id)
+                    group.create_task(self._turn(gang_id))
+
+    async def _sweep(self) -> None:
+        """What depends on time alone is looked at now and then; what only waits is left alone."""
+        while True:
+            self.turned = time.monotonic()
+            self._journal.count_states()
+            for gang_id in self._journal.restless():
+                self.touch(gang_id)
+            await asyncio.sleep(_SWEEP_SECONDS)
+
+    async def _turn(self, gang_id: str) -> None:
+        try:
+            async with self._room:
+                await self._reconcile(gang_id)
+        except Exception:  # the loop must not stop for one gang; nothing is swallowed
+            _log.exception("gang not handled", gang=gang_id)
+            self._later(gang_id)
+        finally:
+            self._busy.discard(gang_id)
+            if gang_id in self._dirty:
+                self._wake.set()
+
+    def _later(self, gang_id: str, seconds: float = _RETRY_SECONDS) -> None:
+        asyncio.get_running_loop().call_later(seconds, self.touch, gang_id)
+
+    async def _reconcile(self, gang_id: str) -> None:
+        jobs = self._jobs.of_gang(gang_id)
+        gang = self._cluster.gang(gang_id) or _remains(gang_id, jobs)
+        if gang is None:
+            self._forget(gang_id)
+            return
+        decision = decide(
+            gang,
+            jobs,
+            self._cluster.nodes,
+            time.time(),
+            certain=self._jobs.certain and self._may_submit(),
+        )
+        decision = self._held_back(gang, decision)
+        self._record(gang, decision)
+        if decision.actions:
+            await self._act(gang, decision)
+        over = all(job.state.ended for job in self._jobs.of_gang(gang_id))
+        if over and not gang.pods and gang_id not in self._cluster.workloads:
+            self._forget(gang_id)
+
+    async def _act(self, gang: Gang, decision: Decision) -> None:
+        try:
+            await self._actions.carry_out(gang, decision.actions)
+            self._refused.pop(gang.id, None)
+        except* Refusal as group:
+            self._refuse(gang, decision, _first(group))
+        except* SlurmRefused as group:
+            self._refuse(gang, decision, _first(group))
+        except* (SlurmError, KubeError, KubeUnavailable) as group:
+            why = _first(group)
+            _log.warning("action failed", gang=f"{gang.namespace}/{gang.name}", why=why)
+            self._journal.note(gang.id, f"Will be tried again: {why}")
+            denied = group.subgroup(SlurmDenied) is not None
+            self._later(gang.id, 5 * _RETRY_SECONDS if denied else _RETRY_SECONDS)
+
+    # -- refusals ---------------------------------------------------------------------------
+
+    def _refuse(self, gang: Gang, decision: Decision, why: str) -> None:
+        before = self._refused.get(gang.id)
+        pause = min(before.pause * 2, _REFUSED_MOST_SECONDS) if before else _REFUSED_SECONDS
+        refused = _Refused(self._asked(gang), why, time.monotonic() + pause, pause)
+        self._refused[gang.id] = refused
+        self._later(gang.id, pause)
+        self._record(gang, Decision(GangState.INVALID, why, job=decision.job))
+
+    def _held_back(self, gang: Gang, decision: Decision) -> Decision:
+        """A refused submit is not repeated before its time, unless what is asked has changed."""
+        if not any(isinstance(action, Submit) for action in decision.actions):
+            return decision
+        refused = self._refused.get(gang.id)
+        if refused is None:
+            return decision
+        if refused.request != self._asked(gang):
+            del self._refused[gang.id]
+            return decision
+        if time.monotonic() >= refused.until:
+            return decision
+        return Decision(GangState.INVALID, refused.why, job=decision.job)
+
+    def _asked(self, gang: Gang) -> object:
+        """All that a translation depends on: when it changes, a refusal no longer stands."""
+        shapes = frozenset((p.uid, p.resources, repr(p.annotations)) for p in gang.pods)
+        nodes = self._cluster.nodes.values()
+        most = (len(nodes), max((n.gpus for n in nodes), default=0))
+        return shapes, repr(self._cluster.namespaces.get(gang.namespace)), most
+
+    # -- records ----------------------------------------------------------------------------
+
+    def _record(self, gang: Gang, decision: Decision) -> None:
+        if self._journal.decided(gang.id, decision):
+            self._reports.decided(gang, decision)
+
+    def _forget(self, gang_id: str) -> None:
+        self._refused.pop(gang_id, None)
+        self._journal.forget(gang_id)
+        self._jobs.forget(gang_id)
+        self._reports.forget(gang_id)
+
+
+def _remains(gang_id: str, jobs: list[Job]) -> Gang | None:
+    """A gang without pods, as its job's stamp tells of it."""
+    stamps = [job.stamp for job in jobs if job.stamp]
+    if not stamps:
+        return None
+    stamp = stamps[-1]
+    return Gang(
+        id=gang_id,
+        kind=stamp.kind,
+        namespace=stamp.namespace,
+        name=stamp.gang,
+        size=stamp.size,
+    )
+
+
+def _first(group: BaseExceptionGroup[BaseException]) -> str:
+    """The text of the first exception in a group of groups."""
+    error: BaseException = group
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    return str(error)

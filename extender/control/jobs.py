@@ -1,0 +1,225 @@
+"""Sluice's jobs in Slurm as last seen, kept fresh with few and light calls.
+
+One call asks for the states of all live jobs: often while something is expected to change, once a
+second otherwise. Whole lists are read at start, when in doubt, and every few minutes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Iterable
+
+import msgspec
+import structlog
+
+from extender.control import metrics
+from extender.domain.model import Job, JobState
+from extender.slurm.port import Slurm, SlurmError, SlurmUnavailable
+
+_FRESH_SECONDS = 3.0
+"""How long a job that was just submitted or changed is looked at often."""
+_REASON_AFTER_SECONDS = 1.0
+_log = structlog.get_logger(__name__)
+
+
+class JobTable:
+    """Jobs by id and by gang. ``touched(gang_id)`` tells of every change,
+    ``completed()`` that the table has become certain."""
+
+    def __init__(
+        self,
+        slurm: Slurm,
+        touched: Callable[[str], None],
+        completed: Callable[[], None],
+        *,
+        fast_seconds: float,
+        slow_seconds: float,
+        resync_seconds: float,
+    ) -> None:
+        self._slurm = slurm
+        self._touched = touched
+        self._completed = completed
+        self._fast = fast_seconds
+        self._slow = slow_seconds
+        self._resync = resync_seconds
+        self._jobs: dict[int, Job] = {}
+        self._by_gang: dict[str, set[int]] = {}
+        self._fresh_until: dict[int, float] = {}
+        self._looked_at: dict[int, float] = {}  # when the reason was last read
+        self._wake = asyncio.Event()
+        self._doubts = 1  # no list has been read yet
+        self.problem = "the list of jobs has not been read yet"
+
+    # -- readings ---------------------------------------------------------------------------
+
+    @property
+    def certain(self) -> bool:
+        """The table is complete: nothing happened since the last list that it may have missed."""
+        return self._doubts == 0
+
+    def of_gang(self, gang_id: str) -> list[Job]:
+        return [self._jobs[i] for i in self._by_gang.get(gang_id, ())]
+
+    def get(self, job_id: int) -> Job | None:
+        return self._jobs.get(job_id)
+
+    def live(self) -> list[Job]:
+        return [job for job in self._jobs.values() if not job.state.ended]
+
+    def gang_ids(self) -> list[str]:
+        return list(self._by_gang)
+
+    # -- what is known from elsewhere -------------------------------------------------------
+
+    def put(self, job: Job) -> None:
+        """A job as seen now."""
+        before = self._jobs.get(job.id)
+        if job.stamp is None and before is not None:
+            job = msgspec.structs.replace(job, stamp=before.stamp)
+        if job.stamp is None:
+            return
+        self._jobs[job.id] = job
+        self._by_gang.setdefault(job.stamp.id, set()).add(job.id)
+        if before is None or before.state is not job.state:
+            self._expect_change(job.id)
+        if before != job:
+            self._touched(job.stamp.id)
+
+    def doubt(self) -> None:
+        """A call may have been carried out or not: nothing is submitted before a new list."""
+        self._doubts += 1
+        self.problem = "a call to Slurm was left without an answer; the list is being read again"
+        self._wake.set()
+
+    def forget(self, gang_id: str) -> None:
+        """The gang is gone and its jobs have ended."""
+        for job_id in self._by_gang.pop(gang_id, ()):
+            self._drop(job_id)
+
+    def _drop(self, job_id: int) -> None:
+        job = self._jobs.pop(job_id, None)
+        self._fresh_until.pop(job_id, None)
+        self._looked_at.pop(job_id, None)
+        if job and job.stamp:
+            self._by_gang.get(job.stamp.id, set()).discard(job_id)
+            if not self._by_gang.get(job.stamp.id, True):
+                del self._by_gang[job.stamp.id]
+            self._touched(job.stamp.id)
+
+    def _expect_change(self, job_id: int) -> None:
+        self._fresh_until[job_id] = time.monotonic() + _FRESH_SECONDS
+        self._wake.set()
+
+    def soon(self, job_id: int) -> None:
+        """A change of this job was asked for: look at it often."""
+        self._expect_change(job_id)
+
+    # -- looking ----------------------------------------------------------------------------
+
+    async def look(self, job_id: int) -> Job | None:
+        """Read one job whole. When slurmctld has forgotten it, accounting is asked."""
+        job = await self._slurm.job(job_id)
+        if job is None:
+            job = await self._slurm.history(job_id)
+            if job is not None and not job.state.ended:
+                job = None  # accounting has not heard of the end: it proves nothing
+            if job is None:
+                self._drop(job_id)
+                return None
+        self._looked_at[job_id] = time.monotonic()
+        self.put(job)
+        return job
+
+    async def run(self) -> None:
+        """Follow until cancelled."""
+        next_list = next_all = 0.0
+        failures = 0
+        while True:
+            now = time.monotonic()
+            try:
+                if not self.certain or now >= next_list:
+                    await self._list()
+                    next_list = time.monotonic() + self._resync
+                everything = now >= next_all
+                await self._poll(everything)
+                if everything:
+                    next_all = now + self._slow
+                    await self._read_one_reason()
+                failures = 0
+                if self.certain:
+                    self.problem = ""
+            except SlurmError as error:
+                failures = min(failures + 1, 8)
+                self.problem = str(error)
+                _log.warning("slurm does not answer", why=str(error))
+                await asyncio.sleep(min(10.0, 0.25 * 2**failures))
+                continue
+            await self._pause(next_all)
+
+    async def _pause(self, next_all: float) -> None:
+        """Until the next look: soon while a change is expected, else when ``next_all`` says."""
+        now = time.monotonic()
+        self._fresh_until = {i: t for i, t in self._fresh_until.items() if t > now}
+        if self._fresh_until:
+            await asyncio.sleep(self._fast)
+            return
+        self._wake.clear()
+        try:
+            await asyncio.wait_for(self._wake.wait(), max(self._fast, next_all - now))
+        except TimeoutError:
+            return
+
+    async def _list(self) -> None:
+        doubts = self._doubts
+        known = {job.id for job in self.live()}
+        found = {job.id: job for job in await self._slurm.jobs()}
+        for job in found.values():
+            self.put(job)
+        for job_id in known - found.keys():
+            await self.look(job_id)
+        self._doubts -= doubts
+        if doubts:
+            self._completed()
+
+    async def _poll(self, everything: bool) -> None:
+        ids: Iterable[int] = self._fresh_until if not everything else (j.id for j in self.live())
+        asked = [i for i in ids if i in self._jobs and not self._jobs[i].state.ended]
+        if not asked:
+            return
+        with metrics.slurm_poll_seconds.time():
+            states = await self._slurm.states(asked)
+        for job_id in asked:
+            state, job = states.get(job_id), self._jobs.get(job_id)
+            if job is None:
+                continue
+            if state is None:
+                await self.look(job_id)
+            elif state is not job.state:
+                self.put(_changed(job, state))
+
+    async def _read_one_reason(self) -> None:
+        """The pending job whose reason is oldest: one call a second, however many wait."""
+        now = time.monotonic()
+        pending = [
+            j for j in self._jobs.values() if j.state is JobState.PENDING and self._mature(j, now)
+        ]
+        if pending:
+            oldest = min(pending, key=lambda j: self._looked_at.get(j.id, 0.0))
+            try:
+                await self.look(oldest.id)
+            except SlurmUnavailable:
+                raise
+            except SlurmError as error:
+                _log.warning("reason not read", job=oldest.id, why=str(error))
+
+    def _mature(self, job: Job, now: float) -> bool:
+        fresh = self._fresh_until.get(job.id, 0.0)
+        return now > fresh - _FRESH_SECONDS + _REASON_AFTER_SECONDS
+
+
+def _changed(job: Job, state: JobState) -> Job:
+    """The job in its new state; the allocation of a job that no longer runs is not known."""
+    if state is JobState.RUNNING:
+        return msgspec.structs.replace(job, state=state, reason="", shares=())
+    return msgspec.structs.replace(job, state=state)

@@ -1,0 +1,196 @@
+"""Tells people in Kubernetes' own places: Events, and Sluice's condition on waiting pods.
+
+Best effort and slow on purpose: a gang that starts soon costs no write here, and a cluster full of
+waiting pods costs a bounded number of writes a second.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+import time
+from datetime import UTC, datetime
+from typing import Any, Final
+
+import structlog
+
+from extender.control import metrics
+from extender.control.cluster import Cluster
+from extender.control.journal import Journal
+from extender.domain.lifecycle import Decision, GangState
+from extender.domain.model import Gang, GangKind, Pod
+from extender.kube.client import STRATEGIC, KubeClient, KubeError, KubeUnavailable, encode
+from extender.kube.patches import condition
+
+_log = structlog.get_logger(__name__)
+_WRITES_A_SECOND: Final = 20
+_PATIENCE_SECONDS: Final = 3.0
+_COMPONENT: Final = "sluice"
+
+# state -> (Event type, Event reason); others make no Event
+_EVENTS: Final = {
+    GangState.INVALID: ("Warning", "Refused"),
+    GangState.LOST: ("Warning", "JobLost"),
+    GangState.ENDING: ("Normal", "Ending"),
+    GangState.QUEUED: ("Normal", "Queued"),
+    GangState.RUNNING: ("Normal", "Running"),
+}
+_WAITING: Final = (GangState.QUEUED, GangState.FORMING, GangState.CHECKING)
+_AT_ONCE: Final = (GangState.INVALID, GangState.LOST)
+
+
+class Reports:
+    """Writes what was decided where ``kubectl describe`` shows it."""
+
+    def __init__(
+        self, cluster: Cluster, journal: Journal, kube: KubeClient, *, event_interval_seconds: float
+    ) -> None:
+        self._cluster = cluster
+        self._journal = journal
+        self._kube = kube
+        self._interval = event_interval_seconds
+        self._last_event: dict[tuple[str, str], tuple[str, float]] = {}
+        self._conditions: dict[str, tuple[Pod, Decision]] = {}  # pod uid -> to be written
+        self._told: dict[str, str] = {}  # pod uid -> message of its condition
+        self._events: asyncio.Queue[dict[str, Any]] = asyncio.Queue(maxsize=1000)
+        self._work = asyncio.Event()
+
+    def decided(self, gang: Gang, decision: Decision) -> None:
+        """A gang has a new state or reason."""
+        if decision.state in _AT_ONCE:
+            self._tell(gang, decision)
+        elif decision.state in _WAITING:
+            loop = asyncio.get_running_loop()
+            loop.call_later(_PATIENCE_SECONDS, self._tell_if_still, gang.id, decision)
+        elif decision.state is GangState.RUNNING:
+            self._tell(gang, decision, only_told=True)
+        elif decision.state is GangState.ENDING:
+            self._event(gang, decision)
+
+    def forget(self, gang_id: str) -> None:
+        for key in [k for k in self._last_event if k[0] == gang_id]:
+            del self._last_event[key]
+
+    async def run(self) -> None:
+        """Write until cancelled."""
+        while True:
+            await self._work.wait()
+            self._work.clear()
+            while self._conditions or not self._events.empty():
+                await self._write_one()
+                await asyncio.sleep(1 / _WRITES_A_SECOND)
+
+    # -- what to tell -----------------------------------------------------------------------
+
+    def _tell_if_still(self, gang_id: str, decision: Decision) -> None:
+        """It waits for longer than a moment: worth a line."""
+        gang = self._cluster.gang(gang_id)
+        last = self._journal.last(gang_id)
+        if gang and last and (last.state, last.reason) == (decision.state, decision.reason):
+            self._tell(gang, last)
+
+    def _tell(self, gang: Gang, decision: Decision, *, only_told: bool = False) -> None:
+        for pod in gang.pods:
+            told = self._told.get(pod.uid)
+            if told == decision.reason or pod.terminal or (only_told and told is None):
+                continue
+            self._conditions[pod.uid] = (pod, decision)
+        self._work.set()
+        self._event(gang, decision)
+
+    def _event(self, gang: Gang, decision: Decision) -> None:
+        kind = _EVENTS.get(decision.state)
+        if kind is None or not gang.pods:
+            return
+        key, now = (gang.id, kind[1]), time.monotonic()
+        message, at = self._last_event.get(key, ("", 0.0))
+        if message == decision.reason and now - at < self._interval:
+            return
+        self._last_event[key] = (decision.reason, now)
+        for subject in _subjects(gang):
+            try:
+                self._events.put_nowait(_event_body(subject, kind, decision.reason))
+            except asyncio.QueueFull:
+                _log.warning("event dropped", gang=f"{gang.namespace}/{gang.name}")
+        self._work.set()
+
+    # -- writing ----------------------------------------------------------------------------
+
+    async def _write_one(self) -> None:
+        try:
+            if not self._events.empty():
+                body = self._events.get_nowait()
+                namespace = body["metadata"]["namespace"]
+                path = f"/api/v1/namespaces/{namespace}/events"
+                await self._kube.request("POST", path, body=encode(body))
+                metrics.kube_writes.labels("event", "done").inc()
+                return
+            uid = next(iter(self._conditions))
+            pod, decision = self._conditions.pop(uid)
+            await self._write_condition(pod, decision)
+        except (KubeError, KubeUnavailable) as error:
+            metrics.kube_writes.labels("report", "failed").inc()
+            _log.warning("report not written", why=str(error))
+
+    async def _write_condition(self, pod: Pod, decision: Decision) -> None:
+        if pod.uid not in self._cluster.pods:
+            self._told.pop(pod.uid, None)
+            return
+        body = condition(
+            pod.uid,
+            placed=decision.state is GangState.RUNNING,
+            reason=str(decision.state),
+            message=decision.reason,
+            at=_now(),
+        )
+        path = f"/api/v1/namespaces/{pod.namespace}/pods/{pod.name}/status"
+        await self._kube.request("PATCH", path, body=encode(body), content_type=STRATEGIC)
+        self._told[pod.uid] = decision.reason
+        metrics.kube_writes.labels("condition", "done").inc()
+
+    def pod_gone(self, pod: Pod) -> None:
+        self._told.pop(pod.uid, None)
+        self._conditions.pop(pod.uid, None)
+
+
+def _subjects(gang: Gang) -> list[dict[str, str]]:
+    """The Job, if there is one, and the first pod."""
+    pod = gang.pods[0]
+    subjects = [
+        {
+            "apiVersion": "v1",
+            "kind": "Pod",
+            "namespace": pod.namespace,
+            "name": pod.name,
+            "uid": pod.uid,
+        }
+    ]
+    if gang.kind is GangKind.JOB:
+        job = {"apiVersion": "batch/v1", "kind": "Job", "namespace": gang.namespace}
+        subjects.insert(0, {**job, "name": gang.name, "uid": gang.id})
+    return subjects
+
+
+def _event_body(subject: dict[str, str], kind: tuple[str, str], message: str) -> dict[str, Any]:
+    now = _now()
+    return {
+        "apiVersion": "v1",
+        "kind": "Event",
+        "metadata": {
+            "namespace": subject["namespace"],
+            "name": f"{subject['name'][:200]}.{secrets.token_hex(8)}",
+        },
+        "involvedObject": subject,
+        "type": kind[0],
+        "reason": kind[1],
+        "message": message[:1024],
+        "source": {"component": _COMPONENT},
+        "reportingComponent": _COMPONENT,
+        "firstTimestamp": now,
+        "lastTimestamp": now,
+        "count": 1,
+    }
+
+
+def _now() -> str:
+    return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

@@ -1,0 +1,148 @@
+"""What kube-scheduler is told: which node a pod may go to, and the binding itself."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Final
+
+import msgspec
+import structlog
+from msgspec import Struct
+
+from extender.control import metrics
+from extender.control.cluster import Cluster
+from extender.control.jobs import JobTable
+from extender.domain import wellknown as names
+from extender.domain.model import JobState, Pod
+from extender.domain.views import PASS, WAITING, Verdict, VerdictKind
+from extender.kube import objects
+from extender.kube.client import KubeClient, KubeError, KubeUnavailable, encode
+from extender.kube.patches import binding
+
+_log = structlog.get_logger(__name__)
+_decode_pod = msgspec.json.Decoder(objects.PodObject).decode
+
+_WAIT: Final = Verdict(VerdictKind.WAIT, message=WAITING)
+_STARTING: Final = Verdict(VerdictKind.WAIT, message="waits for Sluice to read pods and Slurm jobs")
+_NOT_OPTED_IN: Final = Verdict(
+    VerdictKind.WAIT,
+    message="names the scheduler of Slurm, but neither its namespace nor the pod has the label "
+    f"{names.MANAGED}=true",
+)
+
+
+class Placement(Struct, frozen=True):
+    """Slurm's choice for one pod."""
+
+    node: str
+    job_id: int
+
+
+class Scheduling:
+    """Answers from memory. A node is named only while Slurm's job for the pod's gang runs on it."""
+
+    def __init__(
+        self, scheduler_name: str, cluster: Cluster, jobs: JobTable, kube: KubeClient, binds: int
+    ) -> None:
+        self._scheduler = scheduler_name
+        self._cluster = cluster
+        self._jobs = jobs
+        self._kube = kube
+        self._binding = asyncio.Semaphore(binds)
+        self._placed: dict[str, Placement] = {}  # pod uid -> before the watch tells of it
+
+    def expect(self, pod: Pod, node: str, job_id: int) -> None:
+        """The pod is about to be released: kube-scheduler may ask before our watch has told."""
+        self._placed[pod.uid] = Placement(node, job_id)
+
+    def forget(self, pod_uid: str) -> None:
+        self._placed.pop(pod_uid, None)
+
+    def verdict(self, namespace: str, name: str, uid: str, scheduler: str) -> Verdict:  # noqa: ARG002
+        if scheduler and scheduler != self._scheduler:
+            return PASS
+        placement = self._placement(uid)
+        if placement is not None:
+            return Verdict(VerdictKind.NODE, placement.node)
+        pod = self._cluster.pods.get(uid)
+        if pod is None:
+            return _STARTING if scheduler else PASS
+        return _WAIT if self._cluster.opted_in(pod) else _NOT_OPTED_IN
+
+    def _placement(self, uid: str) -> Placement | None:
+        placement = self._placed.get(uid)
+        pod = self._cluster.pods.get(uid)
+        if placement is None and pod is not None:
+            placement = _written(pod)
+        if placement is None:
+            return None
+        job = self._jobs.get(placement.job_id)
+        if job is None or job.state is not JobState.RUNNING or job.stamp is None:
+            return None
+        if pod is not None and job.stamp.id != self._cluster.gang_of(uid):
+            return None
+        if job.shares and all(share.name != placement.node for share in job.shares):
+            return None
+        return placement
+
+    async def bind(self, namespace: str, name: str, uid: str, node: str) -> str:
+        """Bind the pod where Slurm put it: "", also when it is bound there already."""
+        try:
+            if why := await self._may_bind(namespace, name, uid, node):
+                metrics.kube_writes.labels("binding", "refused").inc()
+                return why
+            async with self._binding:
+                return await self._bind(namespace, name, uid, node)
+        except (KubeError, KubeUnavailable) as error:
+            metrics.kube_writes.labels("binding", "failed").inc()
+            return f"pod {namespace}/{name} was not bound to {node}: {error}"
+
+    async def _may_bind(self, namespace: str, name: str, uid: str, node: str) -> str:
+        pod = self._cluster.pods.get(uid)
+        if pod is None:
+            pod = await self._fetch(namespace, name)
+            if pod is None or pod.uid != uid:
+                return f"pod {namespace}/{name} with UID {uid} does not exist any more"
+            if pod.scheduler != self._scheduler:
+                return ""
+            return f"pod {namespace}/{name} is not in Sluice's memory yet; bind again"
+        if pod.deleting:
+            return f"pod {namespace}/{name} is being deleted"
+        placement = self._placement(uid)
+        if placement is None:
+            return f"Slurm holds no node for pod {namespace}/{name} at present"
+        if placement.node != node:
+            return (
+                f"Slurm placed pod {namespace}/{name} on node {placement.node}, not on {node} "
+                f"(job {placement.job_id})"
+            )
+        return ""
+
+    async def _bind(self, namespace: str, name: str, uid: str, node: str) -> str:
+        path = f"/api/v1/namespaces/{namespace}/pods/{name}/binding"
+        try:
+            await self._kube.request("POST", path, body=encode(binding(namespace, name, uid, node)))
+        except (KubeError, KubeUnavailable) as error:
+            bound = await self._fetch(namespace, name)
+            if bound is None or bound.uid != uid or bound.node != node:
+                raise
+            _log.info("found bound", pod=f"{namespace}/{name}", node=node, after=str(error))
+        metrics.kube_writes.labels("binding", "done").inc()
+        return ""
+
+    async def _fetch(self, namespace: str, name: str) -> Pod | None:
+        try:
+            raw = await self._kube.request("GET", f"/api/v1/namespaces/{namespace}/pods/{name}")
+        except KubeError as error:
+            if error.not_found:
+                return None
+            raise
+        return objects.pod(_decode_pod(raw))
+
+
+def _written(pod: Pod) -> Placement | None:
+    """What the pod's annotations say; believed only as far as the job agrees."""
+    job_id, node = pod.annotations.get(names.JOB_ID, ""), pod.annotations.get(names.NODE, "")
+    if node and job_id.isascii() and job_id.isdigit():
+        return Placement(node, int(job_id))
+    return None
