@@ -1,0 +1,189 @@
+"""Kubernetes without kubelets: etcd, API server, controller manager, two schedulers and kwok."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import httpx
+import yaml
+
+from tests.harness.children import Child
+from tests.harness.gobuild import Binaries
+from tests.harness.kube import Kube
+from tests.harness.pki import Authority
+from tests.harness.runs import Run
+
+CONFIG = Path(__file__).parents[2] / "config" / "kube-scheduler.yaml"
+# Enough for 1,000 nodes; the defaults of 50 and 100 a second would measure only themselves.
+CLIENT_QPS, CLIENT_BURST = 1000, 2000
+
+
+@dataclass(frozen=True)
+class Ports:
+    """Where each part listens on the loopback."""
+
+    etcd: int
+    etcd_peer: int
+    apiserver: int
+    controller_manager: int
+    default_scheduler: int
+    sluice_scheduler: int
+    kwok: int
+    sluice: int
+
+
+class ControlPlane:
+    """The processes; ``start`` returns when each of them answers."""
+
+    def __init__(
+        self, run: Run, programs: Binaries, ports: Ports, *, run_milliseconds: int, sluice_user: tuple[str, list[str]]
+    ) -> None:
+        self.directory = run.directory
+        self.ports = ports
+        self.server = f"https://127.0.0.1:{ports.apiserver}"
+        self.children: dict[str, Child] = {}
+        self._run = run
+        self._programs = programs
+        self._run_milliseconds = run_milliseconds
+        self._sluice_user = sluice_user
+        self._authority: Authority | None = None
+
+    @property
+    def authority(self) -> Authority:
+        if self._authority is None:
+            self._authority = Authority(self.directory / "pki")
+        return self._authority
+
+    def kubeconfig(self, user: str) -> Path:
+        """The kubeconfig of ``admin``, ``sluice``, ``scheduler``, ``kcm``, ``kwok``, or any new user."""
+        path = self.directory / f"{user}.kubeconfig"
+        if not path.exists():
+            name, groups = {
+                "admin": ("admin", ["system:masters"]),
+                "kwok": ("kwok", ["system:masters"]),
+                "kcm": ("system:kube-controller-manager", []),
+                "scheduler": ("system:kube-scheduler", []),
+                "sluice": self._sluice_user,
+            }.get(user, (user, []))
+            self.authority.kubeconfig(path, self.server, name, groups)
+        return path
+
+    def start(self, prepare: Callable[[Kube], object] | None) -> Kube:
+        """Start everything; the administrator's client. Raises HarnessError.
+
+        ``prepare`` is called when the API server answers, before anything else connects: it
+        applies what gives Sluice its rights. Without it kube-scheduler's own rights are used.
+        """
+        etcd = self._child("etcd", self._etcd())
+        apiserver = self._child("kube-apiserver", self._apiserver())
+        clients = {name: self.kubeconfig(name) for name in ("admin", "kcm", "scheduler", "kwok", "sluice")}
+        etcd.await_ready(lambda: _healthy(f"http://127.0.0.1:{self.ports.etcd}/health"))
+        kube = Kube(clients["admin"])
+        apiserver.await_ready(lambda: kube.get("/readyz") == "ok")
+        if prepare is not None:
+            prepare(kube)
+        user = "sluice" if prepare is not None else "scheduler"
+        waits = [
+            (self._child("kube-controller-manager", self._controller_manager()), self.ports.controller_manager),
+            (self._child("default-scheduler", self._scheduler("default", "scheduler", None)), self.ports.default_scheduler),
+            (self._child("sluice-scheduler", self._scheduler("sluice", user, CONFIG)), self.ports.sluice_scheduler),
+        ]
+        kwok = self._child("kwok", self._kwok())
+        for child, port in waits:
+            child.await_ready(lambda port=port: _healthy(f"https://127.0.0.1:{port}/healthz"))  # type: ignore[misc]
+        kwok.await_ready(lambda: _healthy(f"http://127.0.0.1:{self.ports.kwok}/healthz"))
+        return kube
+
+    def _child(self, name: str, argv: list[str | Path]) -> Child:
+        child = Child(self._run, name, argv)
+        self.children[name] = child
+        return child.start()
+
+    def _etcd(self) -> list[str | Path]:
+        client, peer = (f"http://127.0.0.1:{port}" for port in (self.ports.etcd, self.ports.etcd_peer))
+        return [
+            self._programs.etcd, "--name=p", f"--data-dir={self.directory}/etcd",
+            f"--listen-client-urls={client}", f"--advertise-client-urls={client}",
+            f"--listen-peer-urls={peer}", f"--initial-advertise-peer-urls={peer}",
+            f"--initial-cluster=p={peer}", "--unsafe-no-fsync", "--log-level=warn",
+        ]  # fmt: skip
+
+    def _apiserver(self) -> list[str | Path]:
+        certificate, key = self.authority.server(
+            "apiserver", ["localhost", "kubernetes.default.svc"], ["127.0.0.1", "10.96.0.1"]
+        )
+        private, public = self.authority.service_account_key()
+        return [
+            self._programs.kube_apiserver, f"--etcd-servers=http://127.0.0.1:{self.ports.etcd}",
+            "--bind-address=127.0.0.1", f"--secure-port={self.ports.apiserver}",
+            "--advertise-address=127.0.0.1", "--endpoint-reconciler-type=none",
+            "--service-cluster-ip-range=10.96.0.0/24", f"--client-ca-file={self.authority.ca_file}",
+            f"--tls-cert-file={certificate}", f"--tls-private-key-file={key}",
+            "--service-account-issuer=https://kubernetes.default.svc",
+            f"--service-account-key-file={public}", f"--service-account-signing-key-file={private}",
+            "--authorization-mode=RBAC", "--profiling=false", f"--cert-dir={self.directory}/apiserver",
+        ]  # fmt: skip
+
+    def _controller_manager(self) -> list[str | Path]:
+        return [
+            self._programs.kube_controller_manager, f"--kubeconfig={self.kubeconfig('kcm')}",
+            "--bind-address=127.0.0.1", f"--secure-port={self.ports.controller_manager}",
+            f"--cert-dir={self.directory}/kcm", "--leader-elect=false",
+            "--use-service-account-credentials=true",
+            f"--service-account-private-key-file={self.authority.directory}/sa.key",
+            f"--root-ca-file={self.authority.ca_file}",
+            "--kube-api-qps=500", "--kube-api-burst=1000",
+            "--controllers=*,-nodeipam,-node-route-controller,-cloud-node-lifecycle-controller,-service-lb-controller",
+        ]  # fmt: skip
+
+    def _scheduler(self, name: str, user: str, config: Path | None) -> list[str | Path]:
+        """A stock kube-scheduler, or one of ``config`` with kubeconfig and extender of this run."""
+        content: dict[str, Any] = {
+            "apiVersion": "kubescheduler.config.k8s.io/v1",
+            "kind": "KubeSchedulerConfiguration",
+            "leaderElection": {"leaderElect": False},
+            "clientConnection": {"qps": CLIENT_QPS, "burst": CLIENT_BURST},
+        }
+        if config is not None:
+            content = yaml.safe_load(config.read_text())
+            content["extenders"][0]["urlPrefix"] = f"http://127.0.0.1:{self.ports.sluice}/extender"
+        content.setdefault("clientConnection", {})["kubeconfig"] = str(self.kubeconfig(user))
+        path = self.directory / f"{name}-scheduler.yaml"
+        path.write_text(yaml.safe_dump(content))
+        port = self.ports.sluice_scheduler if config else self.ports.default_scheduler
+        return [
+            self._programs.kube_scheduler, f"--config={path}", "--bind-address=127.0.0.1",
+            f"--secure-port={port}", f"--cert-dir={self.directory}/{name}-scheduler", "--v=2",
+        ]  # fmt: skip
+
+    def _kwok(self) -> list[str | Path]:
+        path = self.directory / "kwok.yaml"
+        stages = [self._stage(file) for file in sorted(self._programs.kwok_stages.glob("*.yaml"))]
+        path.write_text(yaml.safe_dump_all(stages))
+        return [
+            self._programs.kwok, f"--kubeconfig={self.kubeconfig('kwok')}", "--manage-all-nodes=true",
+            f"--config={path}", "--node-lease-duration-seconds=40",
+            f"--server-address=127.0.0.1:{self.ports.kwok}",
+        ]  # fmt: skip
+
+    def _stage(self, file: Path) -> Any:
+        """A behaviour of kwok; a Job's pods run for as long as their annotation or the default says."""
+        stage = yaml.safe_load(file.read_text())
+        if stage["metadata"]["name"] == "pod-complete":
+            stage["spec"]["delay"] = {
+                "durationMilliseconds": self._run_milliseconds,
+                "durationFrom": {"expressionFrom": f'.metadata.annotations["{RUN_TIME_ANNOTATION}"]'},
+            }
+        return stage
+
+
+# On a Job's pod template: how long its pods run ("90s", "1h"); else they run for the default.
+RUN_TIME_ANNOTATION = "pod-complete.stage.kwok.x-k8s.io/delay"
+
+
+def _healthy(url: str) -> bool:
+    # The schedulers' serving certificates are their own; health needs no secrets.
+    return httpx.get(url, verify=False, timeout=2).status_code == 200

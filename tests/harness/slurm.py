@@ -1,0 +1,242 @@
+"""Slurm in a container: slurmctld, slurmdbd on MariaDB, slurmrestd; and Slurm's own answers.
+
+What the tests assert about Slurm comes from here, not from Sluice.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import hmac
+import json
+import os
+import secrets
+import time
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import httpx
+
+from tests.harness import process
+from tests.harness.engine import Engine
+from tests.harness.errors import HarnessError
+from tests.harness.image import DIRECTORY
+from tests.harness.kube import wait_for
+from tests.harness.progress import step
+from tests.harness.runs import LABEL, Run
+
+REST_VERSION = "v0.0.44"
+REST_PORT = 6820
+DAEMONS = ("mariadb", "slurmdbd", "slurmctld", "slurmrestd")
+# Users of the container, with a group of the same number each. alice: accounts ml (default) and
+# vision; bob: ml; carol: vision. QOS normal and high, which preempts normal.
+USERS = {"alice": 2001, "bob": 2002, "carol": 2003}
+START_SECONDS = 90.0
+_PROGRAMS = {"mariadb": "mariadbd"}  # where it differs from the daemon's name
+
+
+class Slurm:
+    """One Slurm cluster, named ``sluice``, without nodes."""
+
+    def __init__(self, run: Run, engine: Engine, image: str, *, gpus_per_node: int, conf_extra: str = "") -> None:
+        # Read by testcontainers when it is imported: our own reaper removes containers.
+        os.environ["TESTCONTAINERS_RYUK_DISABLED"] = "true"
+        from docker.client import DockerClient
+        from testcontainers.core.container import DockerContainer
+
+        self._run = run
+        self._jwt_key = secrets.token_bytes(32)
+        self._http = httpx.Client(timeout=60)
+        self.token_file = run.directory / "slurm.token"
+        self.rest_url = ""
+        self._docker = DockerClient(base_url=engine.host, timeout=120)
+        self._container = DockerContainer(
+            image,
+            docker_client_kw={"environment": engine.env()},
+            command=["/opt/sluice/boot.sh"],
+            name=f"sluice-slurm-{run.id}",
+            hostname="slurmctl",
+            labels={LABEL: run.id},
+        )
+        self._host = urlsplit(engine.host).hostname or "127.0.0.1"
+        # a port that Docker chooses, on the loopback unless the engine is elsewhere
+        self._container.ports[f"{REST_PORT}/tcp"] = ("127.0.0.1",) if self._host == "127.0.0.1" else None
+        conf = (DIRECTORY / "slurm.conf").read_text() + conf_extra + "\n"
+        gres = (DIRECTORY / "gres.conf").read_text().replace("@LAST_GPU@", str(max(0, gpus_per_node - 1)))
+        files = {
+            "/etc/slurm/slurm.conf": conf.encode(),
+            "/etc/slurm/gres.conf": gres.encode(),
+            "/etc/slurm/slurm.key": secrets.token_bytes(1024),
+            "/etc/slurm/jwt_hs256.key": self._jwt_key,
+        }
+        files |= {f"/etc/slurm/{f}": (DIRECTORY / f).read_bytes() for f in ("slurmdbd.conf", "topology.yaml")}
+        for path, content in files.items():
+            self._container.with_copy_into_container(content, path, 0o644)
+        for script in ("boot.sh", "daemon.sh", "accounts.sh"):
+            self._container.with_copy_into_container((DIRECTORY / script).read_bytes(), f"/opt/sluice/{script}", 0o755)
+
+    def start(self) -> None:
+        """Start the container; returns when slurmrestd answers with slurmctld behind it."""
+        with step("starting Slurm"):
+            self._container.start()
+            self.token_file.touch(mode=0o600)
+            self.token_file.write_text(self.token("slurm"))
+            deadline = time.monotonic() + START_SECONDS
+            while not self._run.closing and "ready" not in self.boot_log().split():
+                if self.status() != "running" or time.monotonic() > deadline:
+                    raise HarnessError(
+                        f"Slurm did not come up (container {self.status()}): its last words say why:\n"
+                        + self.boot_log()[-3000:]
+                    )
+                time.sleep(0.1)
+            port = self._container.get_exposed_port(REST_PORT)
+            self.rest_url = f"http://{self._host}:{port}"
+            wait_for(lambda: self.get("ping").get("pings"), 20, "slurmrestd")
+
+    def close(self) -> None:
+        """Remove the container."""
+        self._http.close()
+        self._container.stop()
+        self._docker.close()
+
+    @property
+    def container_id(self) -> str:
+        return str(self._container.get_container_id())
+
+    def status(self) -> str:
+        """Docker's word for the container's state: running, exited, …"""
+        return str(self._docker.containers.get(self.container_id).status)
+
+    def boot_log(self) -> str:
+        """What the container's first process has said."""
+        return str(self._docker.containers.get(self.container_id).logs().decode(errors="replace"))
+
+    def exec(self, *command: str, user: str = "root", check: bool = True) -> str:
+        """Run a command in the container; its standard output.
+
+        Raises HarnessError with both outputs when it fails, unless ``check`` is false.
+        """
+        done = self._docker.containers.get(self.container_id).exec_run(list(command), user=user, demux=True)
+        output, error = ((part or b"").decode(errors="replace") for part in done.output)
+        if check and done.exit_code != 0:
+            raise HarnessError(
+                f"`{' '.join(command)}` ended with exit code {done.exit_code} in the Slurm "
+                f"container: {error.strip() or output.strip()}"
+            )
+        return str(output)
+
+    def shell(self, script: str, user: str = "root", check: bool = True) -> str:
+        """Run a bash script in the container; see ``exec``."""
+        return self.exec("bash", "-c", script, user=user, check=check)
+
+    # Slurm's answers
+
+    def token(self, user: str = "slurm", lifespan_seconds: float = 86400) -> str:
+        """A JWT for ``user``, as `scontrol token` makes it; a negative lifespan has expired."""
+        now = int(time.time())
+        claims = {"exp": int(now + lifespan_seconds), "iat": min(now, int(now + lifespan_seconds)), "sun": user}
+        signed = b".".join(_base64url(json.dumps(part).encode()) for part in ({"alg": "HS256", "typ": "JWT"}, claims))
+        signature = hmac.new(self._jwt_key, signed, hashlib.sha256).digest()
+        return (signed + b"." + _base64url(signature)).decode()
+
+    def rest(self, method: str, path: str, *, user: str = "slurm", body: object = None, timeout: float = 60) -> httpx.Response:
+        """A call to slurmrestd: ``path`` starts with /slurm/ or /slurmdb/. The caller looks at it."""
+        headers = {"X-SLURM-USER-NAME": user, "X-SLURM-USER-TOKEN": self.token(user)}
+        return self._http.request(method, self.rest_url + path, headers=headers, json=body, timeout=timeout)
+
+    def get(self, what: str, database: bool = False) -> dict[str, Any]:
+        """GET /slurm/<version>/<what> (or /slurmdb/…), decoded. Raises httpx.HTTPStatusError."""
+        answer = self.rest("GET", f"/slurm{'db' if database else ''}/{REST_VERSION}/{what}")
+        answer.raise_for_status()
+        decoded: dict[str, Any] = answer.json()
+        return decoded
+
+    def jobs(self) -> list[dict[str, Any]]:
+        """All jobs that slurmctld knows, as slurmrestd shows them."""
+        found: list[dict[str, Any]] = self.get("jobs/")["jobs"]
+        return found
+
+    def job(self, job_id: int) -> dict[str, Any] | None:
+        """One job, or None when slurmctld does not know it (any more)."""
+        answer = self.rest("GET", f"/slurm/{REST_VERSION}/job/{job_id}")
+        jobs = answer.json().get("jobs") or [None]
+        found: dict[str, Any] | None = jobs[0]
+        return found
+
+    def nodes(self) -> list[dict[str, Any]]:
+        """All nodes, as slurmrestd shows them."""
+        found: list[dict[str, Any]] = self.get("nodes/")["nodes"]
+        return found
+
+    def squeue_json(self) -> list[dict[str, Any]]:
+        """The jobs that are pending, running or completing, from squeue itself."""
+        found: list[dict[str, Any]] = json.loads(self.exec("squeue", "--json"))["jobs"]
+        return found
+
+    def sacct(self, *arguments: str, fields: str = "JobID,JobName,User,Account,State,ExitCode,Elapsed,NNodes,NodeList,AllocTRES") -> list[dict[str, str]]:
+        """Accounting records from the database, one per job, as text by field name."""
+        names = fields.split(",")
+        options = ["--allocations", "--noheader", "--parsable2", f"--format={fields}", "--starttime=now-1day", "--allusers"]
+        lines = self.exec("sacct", *options, *arguments).splitlines()
+        return [dict(zip(names, line.split("|"), strict=True)) for line in lines]
+
+    def cancel_all(self) -> None:
+        """Cancel every job, and wait until slurmctld shows none alive."""
+        self.shell("squeue --noheader --format=%A | sort -u | xargs --no-run-if-empty scancel")
+        wait_for(lambda: not self.exec("squeue", "--noheader").strip(), 30, "Slurm's jobs to end")
+
+    # The daemons
+
+    def pid(self, daemon: str) -> int | None:
+        """The daemon's pid inside the container, None while it does not run."""
+        program = _PROGRAMS.get(daemon, daemon)
+        found = self.exec("pgrep", "--oldest", "--exact", program, check=False).split()
+        return int(found[0]) if found else None
+
+    def kill(self, daemon: str, signal: str = "KILL") -> None:
+        """Signal one daemon of DAEMONS and wait until it is gone."""
+        pid = self.pid(daemon)
+        if pid is not None:
+            self.exec("kill", f"-{signal}", str(pid))
+            wait_for(lambda: self.pid(daemon) != pid, 30, f"{daemon} to end")
+
+    def stop(self, daemon: str) -> None:
+        """End one daemon in good order (SIGTERM)."""
+        self.kill(daemon, "TERM")
+
+    def launch(self, daemon: str) -> None:
+        """Start one daemon again, and wait until it answers."""
+        if self.pid(daemon) is None:
+            self._docker.containers.get(self.container_id).exec_run(["/opt/sluice/daemon.sh", daemon], detach=True)
+        ready = {
+            "mariadb": "mariadb-admin ping",
+            "slurmdbd": "sacctmgr --noheader show cluster",
+            "slurmctld": "scontrol ping | grep -q UP",
+            "slurmrestd": f"exec 3<>/dev/tcp/127.0.0.1/{REST_PORT}",
+        }[daemon]
+        wait_for(lambda: self.shell(f"({ready}) >/dev/null 2>&1 && echo up", check=False), 30, daemon)
+
+    def stats(self) -> dict[str, process.Stat]:
+        """CPU and memory of the processes in the container, by program name (equal names added)."""
+        total: dict[str, process.Stat] = {}
+        for line in self.shell("cat /proc/[0-9]*/stat 2>/dev/null", check=False).splitlines():
+            stat = process.parse_stat(line)
+            if stat.name in total:
+                other = total[stat.name]
+                stat = process.Stat(
+                    stat.name, stat.state, stat.cpu_seconds + other.cpu_seconds,
+                    other.started_ticks, stat.rss_mib + other.rss_mib,
+                )  # fmt: skip
+            total[stat.name] = stat
+        return total
+
+    def save_logs(self, directory: Path) -> None:
+        """Copy the daemons' logs to ``directory``."""
+        for daemon in DAEMONS:
+            text = self.exec("cat", f"/var/log/slurm/{daemon}.out", check=False)
+            (directory / f"{daemon}.log").write_text(text)
+
+
+def _base64url(data: bytes) -> bytes:
+    return base64.urlsafe_b64encode(data).rstrip(b"=")
