@@ -27,7 +27,7 @@ _WAITING = {
     "PartitionNodeLimit": "asks for more nodes than partition {partition!r} allows or has",
     "PartitionTimeLimit": "asks for more time than partition {partition!r} allows: lower it",
     "PartitionDown": "waits: partition {partition!r} is down: an administrator has to bring it up",
-    "PartitionInactive": "waits: partition {partition!r} is inactive: an administrator has to bring it up",
+    "PartitionInactive": "waits: partition {partition!r} is inactive: ask an administrator",
     "InvalidAccount": "waits: account {account!r} is no longer valid for user {user!r}",
     "InvalidQOS": "waits: QOS {qos!r} is no longer valid for account {account!r}",
     "NodeDown": "waits: a node that it needs is down",

@@ -59,10 +59,10 @@ class Slurm(Protocol):
         """What accounting says of a job that slurmctld forgot; ``None`` when it has no record."""
 
     async def mark(self, job_id: int, stamp: Stamp) -> None:
-        """Rewrite the job's stamp. Being an update, it also makes slurmctld save the job's state."""
+        """Rewrite the job's stamp. Being an update, it also makes slurmctld save its state."""
 
     async def end(self, job_id: int) -> None:
-        """Cancel (SIGKILL; any other signal poisons the nodes). A job that has ended is no error."""
+        """Cancel with SIGKILL (any other signal poisons the nodes); no error when it has ended."""
 
     async def nodes(self) -> Sequence[SlurmNode]:
         """All nodes. Expensive: at start and on doubt only."""

@@ -1,0 +1,5 @@
+"""``python -m extender`` is the ``sluice`` command."""
+
+from extender.cli import main
+
+main()
