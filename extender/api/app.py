@@ -11,7 +11,7 @@ from prometheus_client import CollectorRegistry
 from starlette.types import Lifespan
 
 import extender
-from extender.api import debug, errors, health, scheduler
+from extender.api import debug, errors, health, metrics, scheduler
 from extender.api.ports import Explain, Health, Scheduling
 
 PREFIX = "/extender"  # urlPrefix in kube-scheduler's configuration ends with it
@@ -36,8 +36,9 @@ def create_api(
         redirect_slashes=False,
         lifespan=lifespan,
     )
+    metrics.register(registry)
     app.router.routes[:0] = [
-        *scheduler.create_routes(scheduling, registry, PREFIX, body_limit_bytes),
+        *scheduler.create_routes(scheduling, PREFIX, body_limit_bytes),
         *health.create_routes(health_port, registry),
     ]
     app.include_router(debug.create_router(explain))
@@ -75,6 +76,9 @@ def server(app: FastAPI, host: str, port: int) -> uvicorn.Server:
 def _openapi(app: FastAPI) -> dict[str, Any]:
     if not app.openapi_schema:
         document = get_openapi(title=app.title, version=app.version, routes=app.routes)
-        document.setdefault("components", {}).setdefault("schemas", {}).update(debug.schemas())
+        document["components"] = {"schemas": debug.schemas()}
+        for methods in document["paths"].values():
+            for operation in methods.values():
+                operation["responses"].pop("422", None)  # FastAPI's own; ours is 400 (errors.py)
         app.openapi_schema = document
     return app.openapi_schema

@@ -16,6 +16,11 @@ from extender.api.ports import Explain
 from extender.domain.views import GangSummary, GangView, PodView
 
 REFS = "#/components/schemas/{name}"
+ERROR = {
+    "application/json": {
+        "schema": {"type": "object", "properties": {"error": {"type": "string"}}},
+    }
+}
 Flag = Annotated[bool, BeforeValidator(lambda value: value == "" or value)]  # ?pretty is true
 
 
@@ -102,7 +107,11 @@ def _ok(shape: Any, description: str) -> dict[int | str, dict[str, Any]]:
     else:
         schema = _schema(shape)
     content = {"application/json": {"schema": schema}, "text/plain": {"schema": {"type": "string"}}}
-    return {200: {"description": description, "content": content}}
+    return {
+        200: {"description": description, "content": content},
+        400: {"description": "A parameter is wrong.", "content": ERROR},
+        404: {"description": "Not known.", "content": ERROR},
+    }
 
 
 def _schema(shape: Any) -> dict[str, Any]:

@@ -6,10 +6,10 @@ from memory. Nothing is decided here; ``Scheduling`` does that.
 
 from __future__ import annotations
 
-from prometheus_client import CollectorRegistry, Counter, Histogram
 from starlette.routing import Route
 
 from extender.api import wire
+from extender.api.metrics import verdicts
 from extender.api.ports import Scheduling
 from extender.api.verb import Verb
 from extender.domain.views import WAITING, Verdict, VerdictKind
@@ -19,22 +19,13 @@ ELSEWHERE = "Slurm chose another node"
 NOT_OFFERED = "Slurm chose a node that kube-scheduler's own filters rule out for this pod"
 
 
-def create_routes(
-    scheduling: Scheduling, registry: CollectorRegistry, prefix: str, body_limit_bytes: int
-) -> list[Route]:
+def create_routes(scheduling: Scheduling, prefix: str, body_limit_bytes: int) -> list[Route]:
     """The four verbs below ``prefix``.
 
     They are plain ASGI applications: a FastAPI route would put 0.1 ms on top of 0.25 (on
     loopback, one node name), and FastAPI's limit for bodies answers 413.
     """
-    verbs = Verbs(scheduling, registry)
-    seconds = Histogram(
-        "sluice_extender_seconds",
-        "Time to answer kube-scheduler, from the last byte of the request on.",
-        ["verb"],
-        buckets=(0.0005, 0.001, 0.002, 0.005, 0.01, 0.025, 0.1, 0.5, 2.0),
-        registry=registry,
-    )
+    verbs = Verbs(scheduling)
     table = {
         "filter": (verbs.filter, failed_filter),
         "prioritize": (verbs.prioritize, failed_prioritize),
@@ -42,11 +33,7 @@ def create_routes(
         "preempt": (verbs.preempt, failed_preempt),
     }
     return [
-        Route(
-            f"{prefix}/{name}",
-            Verb(name, answer, failed, seconds, body_limit_bytes),
-            methods=["POST"],
-        )
+        Route(f"{prefix}/{name}", Verb(name, answer, failed, body_limit_bytes), methods=["POST"])
         for name, (answer, failed) in table.items()
     ]
 
@@ -54,14 +41,8 @@ def create_routes(
 class Verbs:
     """What each verb answers to a request body. ``wire.MALFORMED`` when it cannot be read."""
 
-    def __init__(self, scheduling: Scheduling, registry: CollectorRegistry) -> None:
+    def __init__(self, scheduling: Scheduling) -> None:
         self._scheduling = scheduling
-        verdicts = Counter(
-            "sluice_filter_verdicts",
-            "Answers to filter: pass (not Sluice's pod), node, wait.",
-            ["verdict"],
-            registry=registry,
-        )
         self._count = {kind: verdicts.labels(kind.value).inc for kind in VerdictKind}
 
     async def filter(self, body: bytes) -> bytes:

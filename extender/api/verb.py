@@ -6,9 +6,9 @@ from collections.abc import Awaitable, Callable
 from time import perf_counter
 
 import structlog
-from prometheus_client import Histogram
 from starlette.types import Receive, Scope, Send
 
+from extender.api.metrics import failures, seconds
 from extender.api.wire import MALFORMED, why_malformed
 
 INTERNAL = "Sluice failed to answer; its log has the cause"
@@ -24,13 +24,13 @@ class Verb:
         name: str,
         answer: Callable[[bytes], Awaitable[bytes]],
         failed: Callable[[str], bytes],
-        seconds: Histogram,
         body_limit_bytes: int,
     ) -> None:
         self.name = name
         self._answer = answer
         self._failed = failed
         self._observe = seconds.labels(name).observe
+        self._count_failure = failures.labels(name).inc
         self._limit = body_limit_bytes
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:  # noqa: ARG002
@@ -50,7 +50,8 @@ class Verb:
                 why = why_malformed(error)
             except Exception:
                 log.exception("verb failed", verb=self.name)
-                return self._failed(INTERNAL)
+                why = INTERNAL
+        self._count_failure()
         log.warning("request refused", verb=self.name, why=why)
         return self._failed(why)
 
