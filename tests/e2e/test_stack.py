@@ -37,7 +37,7 @@ def test_kubernetes_is_a_release_that_has_mutating_policies(stack: Stack) -> Non
 
 
 def test_nodes_are_ready_and_carry_their_place(stack: Stack) -> None:
-    found = {node["metadata"]["name"]: node for node in stack.admin.list("/api/v1/nodes")}
+    found = {node["metadata"]["name"]: node for node in stack.admin.items("/api/v1/nodes")}
     assert sorted(found) == [node.name for node in stack.nodes]
     for node in stack.nodes:
         labels = found[node.name]["metadata"]["labels"]
@@ -69,15 +69,17 @@ def test_rights_are_kept(stack: Stack) -> None:
 def test_slurm_allocates_an_external_job_and_accounts_for_it(stack: Stack) -> None:
     path = "topo-tree:root:spine9:leaf9"
     stack.slurm.exec(
-        "scontrol", "create", "nodename=x[0-3]", "NodeAddr=127.0.0.1", "State=EXTERNAL", "Sockets=1",
-        "CoresPerSocket=8", "RealMemory=1000", "Feature=k8s", "Gres=gpu:8", f"Topology={path}",
+        "scontrol", "create", "nodename=x[0-3]", "NodeAddr=127.0.0.1", "State=EXTERNAL",
+        "Sockets=1", "CoresPerSocket=8", "RealMemory=1000", "Feature=k8s", "Gres=gpu:8",
+        f"Topology={path}",
     )  # fmt: skip
     try:
         body = {
             "job": {
                 "name": "smoke", "account": "ml", "partition": "gpu", "flags": ["EXTERNAL_JOB"],
                 "minimum_nodes": 2, "maximum_nodes": 2, "tres_per_node": "gres/gpu:8",
-                "shared": ["none"], "current_working_directory": "/", "user_id": "2001", "group_id": "2001",
+                "shared": ["none"], "current_working_directory": "/",
+                "user_id": "2001", "group_id": "2001",
             }
         }  # fmt: skip
         answer = stack.slurm.rest("POST", "/slurm/v0.0.44/job/submit", body=body).json()

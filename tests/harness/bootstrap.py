@@ -12,13 +12,13 @@ import os
 import shutil
 import subprocess
 import sys
-from concurrent.futures import ThreadPoolExecutor, as_completed
+from concurrent.futures import Future, ThreadPoolExecutor, as_completed
 from pathlib import Path
 
 from tests.harness import cache, command, engine, gobuild, image, system
 from tests.harness.command import run
 from tests.harness.errors import HarnessError
-from tests.harness.progress import Step
+from tests.harness.progress import Step, step
 
 ROOT = Path(__file__).parents[2]
 
@@ -31,14 +31,20 @@ def environment() -> Path:
     def build(directory: Path, running: Step) -> None:
         log = cache.root() / "logs" / "build-venv.log"
         _ensure_venv_module()
-        run([sys.executable, "-m", "venv", str(directory)], what="making a virtual environment", log=log)
+        run(
+            [sys.executable, "-m", "venv", str(directory)],
+            what="making a virtual environment",
+            log=log,
+        )
+
+        python = str(directory / "bin" / "python")
 
         def note(line: str) -> None:
-            if line.startswith("Collecting ") or line.startswith("Installing "):
+            if line.startswith(("Collecting ", "Installing ")):
                 running.note = line[:60]
 
         run(
-            [str(directory / "bin" / "python"), "-m", "pip", "install", "--no-input", "-r", str(files[1])],
+            [python, "-m", "pip", "install", "--no-input", "-r", str(files[1])],
             what="installing the Python packages", log=log, on_line=note,
             hint="Check that the package index answers (pip config list).",
         )  # fmt: skip
@@ -47,7 +53,9 @@ def environment() -> Path:
 
 
 def _ensure_venv_module() -> None:
-    probe = subprocess.run([sys.executable, "-c", "import venv, ensurepip"], capture_output=True, check=False)
+    probe = subprocess.run(
+        [sys.executable, "-c", "import venv, ensurepip"], capture_output=True, check=False
+    )
     if probe.returncode != 0:
         system.install("python3-venv", why="the virtual environment")
 
@@ -63,7 +71,7 @@ def stack_parts() -> None:
             docker.release()
 
     with ThreadPoolExecutor(2) as pool:
-        parts = [pool.submit(gobuild.binaries), pool.submit(slurm)]
+        parts: list[Future[object]] = [pool.submit(gobuild.binaries), pool.submit(slurm)]
         try:
             for part in as_completed(parts):
                 part.result()
@@ -76,8 +84,13 @@ def stack_parts() -> None:
 
 def main(argv: list[str]) -> int:
     """Run as the module's text says; the command replaces this process."""
-    if sys.version_info < (3, 11):
-        raise HarnessError(f"Python 3.11 or newer is needed, this is {sys.version.split()[0]}: set PYTHON.")
+    if sys.version_info < (3, 11):  # noqa: UP036 - whoever runs make may have an older one
+        raise HarnessError(
+            f"Python 3.11 or newer is needed, this is {sys.version.split()[0]}: set PYTHON."
+        )
+    if argv == ["clean-cache"]:
+        clean_cache()
+        return 0
     with_stack = argv[:1] == ["--stack"]
     argv = argv[1:] if with_stack else argv
     venv = environment()
@@ -92,6 +105,19 @@ def main(argv: list[str]) -> int:
     if program is None:
         raise HarnessError(f"there is no command {argv[0]} in {venv / 'bin'} or in PATH.")
     os.execv(program, argv)
+    return 1  # not reached
+
+
+def clean_cache() -> None:
+    """Remove the cache directory. Raises HarnessError while something uses it."""
+    users = engine.users()
+    if users:
+        raise HarnessError(
+            f"the cache is in use: {users} processes use its Docker engine: end them first "
+            "(`make down`)."
+        )
+    with step(f"removing {cache.root()}"):
+        cache.remove_tree(cache.root())
 
 
 if __name__ == "__main__":

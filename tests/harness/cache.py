@@ -21,7 +21,10 @@ from tests.harness.progress import Step, step
 
 
 def root() -> Path:
-    """``SLUICE_CACHE``, else ``$XDG_CACHE_HOME/sluice``, else ``~/.cache/sluice``; made if missing."""
+    """``SLUICE_CACHE``, else ``$XDG_CACHE_HOME/sluice``, else ``~/.cache/sluice``.
+
+    It is made when it is missing.
+    """
     chosen = os.environ.get("SLUICE_CACHE")
     if chosen:
         path = Path(chosen).expanduser().absolute()
@@ -60,10 +63,10 @@ def lock(name: str, waiting_for: str) -> Iterator[None]:
 
 
 def artefact(kind: str, name: str, digest: str, build: Callable[[Path, Step], None]) -> Path:
-    """The directory ``<cache>/<kind>/<name>-<digest>``, built by ``build(directory, step)`` if missing.
+    """The directory ``<cache>/<kind>/<name>-<digest>``, built when it is missing.
 
-    ``build`` gets an empty directory that keeps its place. What it raises is raised here, and
-    nothing is published.
+    ``build(directory, step)`` gets an empty directory that keeps its place. What it
+    raises is raised here, and nothing is published.
     """
     shelf = root() / kind
     final = shelf / f"{name}-{digest}"

@@ -39,7 +39,13 @@ class ControlPlane:
     """The processes; ``start`` returns when each of them answers."""
 
     def __init__(
-        self, run: Run, programs: Binaries, ports: Ports, *, run_milliseconds: int, sluice_user: tuple[str, list[str]]
+        self,
+        run: Run,
+        programs: Binaries,
+        ports: Ports,
+        *,
+        run_milliseconds: int,
+        sluice_user: tuple[str, list[str]],
     ) -> None:
         self.directory = run.directory
         self.ports = ports
@@ -58,7 +64,7 @@ class ControlPlane:
         return self._authority
 
     def kubeconfig(self, user: str) -> Path:
-        """The kubeconfig of ``admin``, ``sluice``, ``scheduler``, ``kcm``, ``kwok``, or any new user."""
+        """The kubeconfig of admin, sluice, scheduler, kcm, kwok, or any new user."""
         path = self.directory / f"{user}.kubeconfig"
         if not path.exists():
             name, groups = {
@@ -79,7 +85,9 @@ class ControlPlane:
         """
         etcd = self._child("etcd", self._etcd())
         apiserver = self._child("kube-apiserver", self._apiserver())
-        clients = {name: self.kubeconfig(name) for name in ("admin", "kcm", "scheduler", "kwok", "sluice")}
+        clients = {
+            name: self.kubeconfig(name) for name in ("admin", "kcm", "scheduler", "kwok", "sluice")
+        }
         etcd.await_ready(lambda: _healthy(f"http://127.0.0.1:{self.ports.etcd}/health"))
         kube = Kube(clients["admin"])
         apiserver.await_ready(lambda: kube.get("/readyz") == "ok")
@@ -87,9 +95,18 @@ class ControlPlane:
             prepare(kube)
         user = "sluice" if prepare is not None else "scheduler"
         waits = [
-            (self._child("kube-controller-manager", self._controller_manager()), self.ports.controller_manager),
-            (self._child("default-scheduler", self._scheduler("default", "scheduler", None)), self.ports.default_scheduler),
-            (self._child("sluice-scheduler", self._scheduler("sluice", user, CONFIG)), self.ports.sluice_scheduler),
+            (
+                self._child("kube-controller-manager", self._controller_manager()),
+                self.ports.controller_manager,
+            ),
+            (
+                self._child("default-scheduler", self._scheduler("default", "scheduler", None)),
+                self.ports.default_scheduler,
+            ),
+            (
+                self._child("sluice-scheduler", self._scheduler("sluice", user, CONFIG)),
+                self.ports.sluice_scheduler,
+            ),
         ]
         kwok = self._child("kwok", self._kwok())
         for child, port in waits:
@@ -103,7 +120,9 @@ class ControlPlane:
         return child.start()
 
     def _etcd(self) -> list[str | Path]:
-        client, peer = (f"http://127.0.0.1:{port}" for port in (self.ports.etcd, self.ports.etcd_peer))
+        client, peer = (
+            f"http://127.0.0.1:{port}" for port in (self.ports.etcd, self.ports.etcd_peer)
+        )
         return [
             self._programs.etcd, "--name=p", f"--data-dir={self.directory}/etcd",
             f"--listen-client-urls={client}", f"--advertise-client-urls={client}",
@@ -124,7 +143,8 @@ class ControlPlane:
             f"--tls-cert-file={certificate}", f"--tls-private-key-file={key}",
             "--service-account-issuer=https://kubernetes.default.svc",
             f"--service-account-key-file={public}", f"--service-account-signing-key-file={private}",
-            "--authorization-mode=RBAC", "--profiling=false", f"--cert-dir={self.directory}/apiserver",
+            "--authorization-mode=RBAC", "--profiling=false",
+            f"--cert-dir={self.directory}/apiserver",
         ]  # fmt: skip
 
     def _controller_manager(self) -> list[str | Path]:
@@ -164,18 +184,21 @@ class ControlPlane:
         stages = [self._stage(file) for file in sorted(self._programs.kwok_stages.glob("*.yaml"))]
         path.write_text(yaml.safe_dump_all(stages))
         return [
-            self._programs.kwok, f"--kubeconfig={self.kubeconfig('kwok')}", "--manage-all-nodes=true",
+            self._programs.kwok, f"--kubeconfig={self.kubeconfig('kwok')}",
+            "--manage-all-nodes=true",
             f"--config={path}", "--node-lease-duration-seconds=40",
             f"--server-address=127.0.0.1:{self.ports.kwok}",
         ]  # fmt: skip
 
     def _stage(self, file: Path) -> Any:
-        """A behaviour of kwok; a Job's pods run for as long as their annotation or the default says."""
+        """A behaviour of kwok; a Job's pods run as long as annotation or default says."""
         stage = yaml.safe_load(file.read_text())
         if stage["metadata"]["name"] == "pod-complete":
             stage["spec"]["delay"] = {
                 "durationMilliseconds": self._run_milliseconds,
-                "durationFrom": {"expressionFrom": f'.metadata.annotations["{RUN_TIME_ANNOTATION}"]'},
+                "durationFrom": {
+                    "expressionFrom": f'.metadata.annotations["{RUN_TIME_ANNOTATION}"]'
+                },
             }
         return stage
 

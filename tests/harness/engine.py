@@ -16,6 +16,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO
@@ -63,7 +64,7 @@ def directory() -> Path:
 
 
 def ensure() -> Engine:
-    """An engine that answers. Raises HarnessError, with the command to run, when there can be none."""
+    """An engine that answers. Raises HarnessError, with the command to run, when there is none."""
     if shutil.which("docker"):
         host = _answering(os.environ)
         if host:
@@ -82,6 +83,18 @@ def ensure() -> Engine:
         if host:
             return Engine(host, private=False)
     return _private()
+
+
+def users() -> int:
+    """How many processes use the private engine of this cache now."""
+    count = 0
+    for path in (directory() / "users").glob("*"):
+        with suppress(OSError), open(path) as handle:
+            try:
+                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                count += 1
+    return count
 
 
 def _answering(env: Mapping[str, str]) -> str:

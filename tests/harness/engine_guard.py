@@ -32,7 +32,9 @@ def guard(home: Path) -> int:
         time.sleep(LOOK_EVERY_SECONDS)
         if in_use(home):
             continue
-        with cache.lock("engine", "the Docker engine"):  # a newcomer waits here, then starts its own
+        with cache.lock(
+            "engine", "the Docker engine"
+        ):  # a newcomer waits here, then starts its own
             if in_use(home, tidy=True):
                 continue
             dockerd.send_signal(signal.SIGTERM)

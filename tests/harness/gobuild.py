@@ -154,7 +154,9 @@ def _go() -> tuple[str, dict[str, str]]:
     go = shutil.which("go") or shutil.which("go", path="/usr/local/go/bin:/usr/lib/go/bin")
     install = f"install Go {'.'.join(map(str, OLDEST_GO))} or newer (https://go.dev/dl)"
     if go is None:
-        raise HarnessError(f"the Kubernetes programs cannot be built: there is no go command: {install}.")
+        raise HarnessError(
+            f"the Kubernetes programs cannot be built: there is no go command: {install}."
+        )
     env = os.environ | {
         "GOMODCACHE": str(cache.root() / "go" / "mod"),
         "GOCACHE": str(cache.root() / "go" / "build"),
@@ -163,12 +165,15 @@ def _go() -> tuple[str, dict[str, str]]:
         "CGO_ENABLED": "0",
     }
     probe = {**env, "GOTOOLCHAIN": "local"}
-    answer = subprocess.run([go, "env", "GOVERSION"], env=probe, capture_output=True, text=True, check=False)
+    answer = subprocess.run(
+        [go, "env", "GOVERSION"], env=probe, capture_output=True, text=True, check=False
+    )
     found = re.search(r"go(\d+)\.(\d+)", answer.stdout)
     version = (int(found[1]), int(found[2])) if found else (0, 0)
     if version < OLDEST_GO:
         raise HarnessError(
-            f"the Kubernetes programs cannot be built: {go} is {answer.stdout.strip() or 'unusable'}: {install}."
+            f"the Kubernetes programs cannot be built: {go} is "
+            f"{answer.stdout.strip() or 'unusable'}: {install}."
         )
     wanted = re.search(r"^go (\d+)\.(\d+)", (GO_DIR / "k8s" / "go.mod").read_text(), re.MULTILINE)
     if wanted and version < (int(wanted[1]), int(wanted[2])):

@@ -104,7 +104,8 @@ def _from_mmdebstrap(engine: Engine, tag: str, digest: str) -> None:
             [
                 "mmdebstrap", "--variant=minbase", f"--aptopt={APT_OPTION}",
                 f"--include={','.join(packages())}",
-                "--dpkgopt=path-exclude=/usr/share/man/*", "--dpkgopt=path-exclude=/usr/share/doc/*",
+                "--dpkgopt=path-exclude=/usr/share/man/*",
+                "--dpkgopt=path-exclude=/usr/share/doc/*",
                 f"--customize-hook=upload {DIRECTORY}/rootfs.sh /root/rootfs.sh",
                 '--customize-hook=chroot "$1" bash /root/rootfs.sh',
                 SUITE, str(directory / "rootfs.tar"),
@@ -121,4 +122,6 @@ def _from_mmdebstrap(engine: Engine, tag: str, digest: str) -> None:
     with step("giving the Slurm image to Docker"):
         made = engine.docker("import", str(rootfs), tag, timeout=600)
     if made.returncode != 0:
-        raise HarnessError(f"Docker refused the Slurm image: {made.stderr.strip()}: free some disk space.")
+        raise HarnessError(
+            f"Docker refused the Slurm image: {made.stderr.strip()}: free some disk space."
+        )

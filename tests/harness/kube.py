@@ -62,8 +62,8 @@ class Kube:
         self._client.close()
 
     def request(
-        self, method: str, path: str, *, body: object = None, content_type: str = "application/json",
-        params: dict[str, str] | None = None,
+        self, method: str, path: str, *, body: object = None,
+        content_type: str = "application/json", params: dict[str, str] | None = None,
     ) -> Any:  # fmt: skip
         """One call; the decoded answer. Raises KubeError for any status above 299."""
         content = None if body is None else json.dumps(body)
@@ -88,16 +88,16 @@ class Kube:
             raise
         return found
 
-    def list(self, path: str, **params: str) -> list[Object]:
+    def items(self, path: str, **params: str) -> list[Object]:
         """The items of a collection (``labelSelector=…``, ``fieldSelector=…``)."""
-        items: list[Object] = self.get(path, **params)["items"]
-        return items
+        found: list[Object] = self.get(path, **params)["items"]
+        return found
 
     def pods(self, namespace: str = "", selector: str = "") -> list[Object]:
         """Pods of a namespace, or of all."""
         where = f"/namespaces/{namespace}" if namespace else ""
         params = {"labelSelector": selector} if selector else {}
-        return self.list(f"/api/v1{where}/pods", **params)
+        return self.items(f"/api/v1{where}/pods", **params)
 
     def create(self, path: str, body: Object) -> Object:
         """POST to a collection's path; the object as stored."""
@@ -114,9 +114,15 @@ class Kube:
         made: Object = self.request("PATCH", path, body=body, content_type=content_type)
         return made
 
-    def delete(self, path: str, *, grace_seconds: int | None = None, propagation: str = "Background") -> None:
+    def delete(
+        self, path: str, *, grace_seconds: int | None = None, propagation: str = "Background"
+    ) -> None:
         """DELETE an object or a whole collection; one that is gone already is fine."""
-        body: Object = {"kind": "DeleteOptions", "apiVersion": "v1", "propagationPolicy": propagation}
+        body: Object = {
+            "kind": "DeleteOptions",
+            "apiVersion": "v1",
+            "propagationPolicy": propagation,
+        }
         if grace_seconds is not None:
             body["gracePeriodSeconds"] = grace_seconds
         try:
@@ -129,10 +135,11 @@ class Kube:
         """Server-side apply of one object, as kubectl apply --server-side does."""
         name = manifest["metadata"]["name"]
         path = self._collection(manifest, namespace)
-        return self.request(
+        made: Object = self.request(
             "PATCH", f"{path}/{name}", body=manifest, content_type=APPLY,
             params={"fieldManager": "sluice-harness", "force": "true"},
-        )  # type: ignore[no-any-return]  # fmt: skip
+        )  # fmt: skip
+        return made
 
     def apply_file(self, path: Path, namespace: str = "default") -> list[Object]:
         """Apply every document of a YAML file."""
@@ -140,7 +147,10 @@ class Kube:
         return [self.apply(document, namespace) for document in documents]
 
     def namespace(
-        self, name: str, labels: dict[str, str] | None = None, annotations: dict[str, str] | None = None
+        self,
+        name: str,
+        labels: dict[str, str] | None = None,
+        annotations: dict[str, str] | None = None,
     ) -> str:
         """Make or update a namespace and wait until pods can be made in it; its name."""
         metadata = {"name": name, "labels": labels or {}, "annotations": annotations or {}}

@@ -43,5 +43,7 @@ def gate_works(kube: Kube) -> bool:
         "metadata": {"generateName": "probe-", "labels": {"sluice.dev/managed": "true"}},
         "spec": {"containers": [{"name": "main", "image": "none"}]},
     }
-    made = kube.request("POST", "/api/v1/namespaces/default/pods", body=pod, params={"dryRun": "All"})
+    made = kube.request(
+        "POST", "/api/v1/namespaces/default/pods", body=pod, params={"dryRun": "All"}
+    )
     return bool(made["spec"].get("schedulingGates"))

@@ -25,7 +25,10 @@ class Authority:
         self._key = ec.generate_private_key(ec.SECP256R1())
         self._name = _name("sluice-test-ca", [])
         now = datetime.datetime.now(datetime.UTC)
-        self._since, self._until = now - datetime.timedelta(days=1), now + datetime.timedelta(days=7)
+        self._since, self._until = (
+            now - datetime.timedelta(days=1),
+            now + datetime.timedelta(days=7),
+        )
         builder = self._builder(self._name, self._key).add_extension(
             x509.BasicConstraints(ca=True, path_length=None), critical=True
         )
@@ -72,7 +75,11 @@ class Authority:
         return path
 
     def _sign(
-        self, name: str, subject: x509.Name, usage: x509.ObjectIdentifier, names: list[x509.GeneralName]
+        self,
+        name: str,
+        subject: x509.Name,
+        usage: x509.ObjectIdentifier,
+        names: list[x509.GeneralName],
     ) -> tuple[Path, Path]:
         key = ec.generate_private_key(ec.SECP256R1())
         builder = self._builder(subject, key).add_extension(

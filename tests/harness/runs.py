@@ -30,7 +30,9 @@ KEEP_LOGS_SECONDS = 24 * 3600.0
 def runs_directory() -> Path:
     """Where this user's runs are. ``SLUICE_RUNS`` chooses another place."""
     chosen = os.environ.get("SLUICE_RUNS")
-    return Path(chosen) if chosen else Path(tempfile.gettempdir()) / f"sluice-{os.getuid()}" / "runs"
+    return (
+        Path(chosen) if chosen else Path(tempfile.gettempdir()) / f"sluice-{os.getuid()}" / "runs"
+    )
 
 
 @dataclass

@@ -39,7 +39,9 @@ _PROGRAMS = {"mariadb": "mariadbd"}  # where it differs from the daemon's name
 class Slurm:
     """One Slurm cluster, named ``sluice``, without nodes."""
 
-    def __init__(self, run: Run, engine: Engine, image: str, *, gpus_per_node: int, conf_extra: str = "") -> None:
+    def __init__(
+        self, run: Run, engine: Engine, image: str, *, gpus_per_node: int, conf_extra: str = ""
+    ) -> None:
         # Read by testcontainers when it is imported: our own reaper removes containers.
         os.environ["TESTCONTAINERS_RYUK_DISABLED"] = "true"
         from docker.client import DockerClient
@@ -61,20 +63,31 @@ class Slurm:
         )
         self._host = urlsplit(engine.host).hostname or "127.0.0.1"
         # a port that Docker chooses, on the loopback unless the engine is elsewhere
-        self._container.ports[f"{REST_PORT}/tcp"] = ("127.0.0.1",) if self._host == "127.0.0.1" else None
+        self._container.ports[f"{REST_PORT}/tcp"] = (
+            ("127.0.0.1",) if self._host == "127.0.0.1" else None
+        )
         conf = (DIRECTORY / "slurm.conf").read_text() + conf_extra + "\n"
-        gres = (DIRECTORY / "gres.conf").read_text().replace("@LAST_GPU@", str(max(0, gpus_per_node - 1)))
+        gres = (
+            (DIRECTORY / "gres.conf")
+            .read_text()
+            .replace("@LAST_GPU@", str(max(0, gpus_per_node - 1)))
+        )
         files = {
             "/etc/slurm/slurm.conf": conf.encode(),
             "/etc/slurm/gres.conf": gres.encode(),
             "/etc/slurm/slurm.key": secrets.token_bytes(1024),
             "/etc/slurm/jwt_hs256.key": self._jwt_key,
         }
-        files |= {f"/etc/slurm/{f}": (DIRECTORY / f).read_bytes() for f in ("slurmdbd.conf", "topology.yaml")}
+        files |= {
+            f"/etc/slurm/{f}": (DIRECTORY / f).read_bytes()
+            for f in ("slurmdbd.conf", "topology.yaml")
+        }
         for path, content in files.items():
             self._container.with_copy_into_container(content, path, 0o644)
         for script in ("boot.sh", "daemon.sh", "accounts.sh"):
-            self._container.with_copy_into_container((DIRECTORY / script).read_bytes(), f"/opt/sluice/{script}", 0o755)
+            self._container.with_copy_into_container(
+                (DIRECTORY / script).read_bytes(), f"/opt/sluice/{script}", 0o755
+            )
 
     def start(self) -> None:
         """Start the container; returns when slurmrestd answers with slurmctld behind it."""
@@ -86,8 +99,8 @@ class Slurm:
             while not self._run.closing and "ready" not in self.boot_log().split():
                 if self.status() != "running" or time.monotonic() > deadline:
                     raise HarnessError(
-                        f"Slurm did not come up (container {self.status()}): its last words say why:\n"
-                        + self.boot_log()[-3000:]
+                        f"Slurm did not come up (container {self.status()}): its last words "
+                        "say why:\n" + self.boot_log()[-3000:]
                     )
                 time.sleep(0.1)
             port = self._container.get_exposed_port(REST_PORT)
@@ -117,7 +130,9 @@ class Slurm:
 
         Raises HarnessError with both outputs when it fails, unless ``check`` is false.
         """
-        done = self._docker.containers.get(self.container_id).exec_run(list(command), user=user, demux=True)
+        done = self._docker.containers.get(self.container_id).exec_run(
+            list(command), user=user, demux=True
+        )
         output, error = ((part or b"").decode(errors="replace") for part in done.output)
         if check and done.exit_code != 0:
             raise HarnessError(
@@ -135,15 +150,32 @@ class Slurm:
     def token(self, user: str = "slurm", lifespan_seconds: float = 86400) -> str:
         """A JWT for ``user``, as `scontrol token` makes it; a negative lifespan has expired."""
         now = int(time.time())
-        claims = {"exp": int(now + lifespan_seconds), "iat": min(now, int(now + lifespan_seconds)), "sun": user}
-        signed = b".".join(_base64url(json.dumps(part).encode()) for part in ({"alg": "HS256", "typ": "JWT"}, claims))
+        claims = {
+            "exp": int(now + lifespan_seconds),
+            "iat": min(now, int(now + lifespan_seconds)),
+            "sun": user,
+        }
+        signed = b".".join(
+            _base64url(json.dumps(part).encode())
+            for part in ({"alg": "HS256", "typ": "JWT"}, claims)
+        )
         signature = hmac.new(self._jwt_key, signed, hashlib.sha256).digest()
         return (signed + b"." + _base64url(signature)).decode()
 
-    def rest(self, method: str, path: str, *, user: str = "slurm", body: object = None, timeout: float = 60) -> httpx.Response:
-        """A call to slurmrestd: ``path`` starts with /slurm/ or /slurmdb/. The caller looks at it."""
+    def rest(
+        self,
+        method: str,
+        path: str,
+        *,
+        user: str = "slurm",
+        body: object = None,
+        timeout: float = 60,
+    ) -> httpx.Response:
+        """A call to slurmrestd; ``path`` starts with /slurm/ or /slurmdb/."""
         headers = {"X-SLURM-USER-NAME": user, "X-SLURM-USER-TOKEN": self.token(user)}
-        return self._http.request(method, self.rest_url + path, headers=headers, json=body, timeout=timeout)
+        return self._http.request(
+            method, self.rest_url + path, headers=headers, json=body, timeout=timeout
+        )
 
     def get(self, what: str, database: bool = False) -> dict[str, Any]:
         """GET /slurm/<version>/<what> (or /slurmdb/…), decoded. Raises httpx.HTTPStatusError."""
@@ -174,10 +206,21 @@ class Slurm:
         found: list[dict[str, Any]] = json.loads(self.exec("squeue", "--json"))["jobs"]
         return found
 
-    def sacct(self, *arguments: str, fields: str = "JobID,JobName,User,Account,State,ExitCode,Elapsed,NNodes,NodeList,AllocTRES") -> list[dict[str, str]]:
+    def sacct(
+        self,
+        *arguments: str,
+        fields: str = "JobID,JobName,User,Account,State,ExitCode,Elapsed,NNodes,NodeList,AllocTRES",
+    ) -> list[dict[str, str]]:
         """Accounting records from the database, one per job, as text by field name."""
         names = fields.split(",")
-        options = ["--allocations", "--noheader", "--parsable2", f"--format={fields}", "--starttime=now-1day", "--allusers"]
+        options = [
+            "--allocations",
+            "--noheader",
+            "--parsable2",
+            f"--format={fields}",
+            "--starttime=now-1day",
+            "--allusers",
+        ]
         lines = self.exec("sacct", *options, *arguments).splitlines()
         return [dict(zip(names, line.split("|"), strict=True)) for line in lines]
 
@@ -208,14 +251,18 @@ class Slurm:
     def launch(self, daemon: str) -> None:
         """Start one daemon again, and wait until it answers."""
         if self.pid(daemon) is None:
-            self._docker.containers.get(self.container_id).exec_run(["/opt/sluice/daemon.sh", daemon], detach=True)
+            self._docker.containers.get(self.container_id).exec_run(
+                ["/opt/sluice/daemon.sh", daemon], detach=True
+            )
         ready = {
             "mariadb": "mariadb-admin ping",
             "slurmdbd": "sacctmgr --noheader show cluster",
             "slurmctld": "scontrol ping | grep -q UP",
             "slurmrestd": f"exec 3<>/dev/tcp/127.0.0.1/{REST_PORT}",
         }[daemon]
-        wait_for(lambda: self.shell(f"({ready}) >/dev/null 2>&1 && echo up", check=False), 30, daemon)
+        wait_for(
+            lambda: self.shell(f"({ready}) >/dev/null 2>&1 && echo up", check=False), 30, daemon
+        )
 
     def stats(self) -> dict[str, process.Stat]:
         """CPU and memory of the processes in the container, by program name (equal names added)."""

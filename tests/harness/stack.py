@@ -1,8 +1,8 @@
 """The whole stack on free ports of the loopback, in a private directory, for one run.
 
-    with Stack.start(Fabric(spines=2)) as stack:
-        stack.sluice.start()
-        stack.admin.create("/apis/batch/v1/namespaces/ml/jobs", job)
+with Stack.start(Fabric(spines=2)) as stack:
+    stack.sluice.start()
+    stack.admin.create("/apis/batch/v1/namespaces/ml/jobs", job)
 """
 
 from __future__ import annotations
@@ -120,6 +120,11 @@ class Stack:
         """The nodes in the order of the fabric."""
         return self.fabric.nodes()
 
+    @property
+    def engine_host(self) -> str:
+        """The DOCKER_HOST of the engine with Slurm's container."""
+        return _there(self._engine).host
+
     def kubeconfig(self, user: str = "admin") -> Path:
         """The path of a kubeconfig: admin, sluice, or any other name for a user without rights."""
         return self.control.kubeconfig(user)
@@ -134,10 +139,16 @@ class Stack:
         """Create a fabric's nodes and wait until kwok has made them ready."""
         names = {node.name for node in fabric.nodes()}
         with step(f"creating {len(names)} nodes") as running:
-            self.admin.create_all("/api/v1/nodes", (fabric.manifest(node) for node in fabric.nodes()))
+            self.admin.create_all(
+                "/api/v1/nodes", (fabric.manifest(node) for node in fabric.nodes())
+            )
 
             def ready() -> bool:
-                count = sum(_ready(node) for node in self.admin.list("/api/v1/nodes") if node["metadata"]["name"] in names)
+                count = sum(
+                    _ready(node)
+                    for node in self.admin.items("/api/v1/nodes")
+                    if node["metadata"]["name"] in names
+                )
                 running.note = f"{count} ready"
                 return count == len(names)
 
@@ -148,7 +159,7 @@ class Stack:
     def wipe(self, timeout: float = 60.0) -> None:
         """Delete all workloads and pods and cancel all Slurm jobs; returns when both are empty."""
         with step("wiping"):
-            for namespace in self.admin.list("/api/v1/namespaces"):
+            for namespace in self.admin.items("/api/v1/namespaces"):
                 name = namespace["metadata"]["name"]
                 if name.startswith("kube-"):
                     continue
@@ -162,8 +173,10 @@ class Stack:
         pods = self.admin.pods()
         for pod in pods:  # made by a controller that had not seen its owner go
             where = pod["metadata"]
-            self.admin.delete(f"/api/v1/namespaces/{where['namespace']}/pods/{where['name']}", grace_seconds=0)
-        if pods or self.admin.list("/apis/batch/v1/jobs"):
+            self.admin.delete(
+                f"/api/v1/namespaces/{where['namespace']}/pods/{where['name']}", grace_seconds=0
+            )
+        if pods or self.admin.items("/apis/batch/v1/jobs"):
             return False
         if self.slurm.exec("squeue", "--noheader").strip():
             self.slurm.cancel_all()
@@ -173,7 +186,7 @@ class Stack:
     # Measuring
 
     def cpu_seconds(self) -> dict[str, float]:
-        """CPU time used so far, by process: etcd … sluice, slurmctld, slurmdbd, slurmrestd, mariadbd."""
+        """CPU time used so far, by process: etcd, kube-apiserver …, sluice, slurmctld …."""
         return {name: stat.cpu_seconds for name, stat in self._stats().items()}
 
     def rss_mib(self) -> dict[str, float]:
@@ -191,7 +204,9 @@ class Stack:
 
     # Start and end
 
-    def _start(self, run_milliseconds: int, conf_extra: str, settings: dict[str, Any], deploy: bool) -> None:
+    def _start(
+        self, run_milliseconds: int, conf_extra: str, settings: dict[str, Any], deploy: bool
+    ) -> None:
         programs = gobuild.binaries()
         self._engine = engine.ensure()
         self.run.record_engine(self._engine.host)
@@ -199,9 +214,15 @@ class Stack:
         slurm_image = image.ensure(self._engine)
         ports = Ports(*free_ports(len(Ports.__dataclass_fields__)))
         user = (manifests.SLUICE_USER, manifests.SLUICE_GROUPS)
-        self._control = ControlPlane(self.run, programs, ports, run_milliseconds=run_milliseconds, sluice_user=user)
+        self._control = ControlPlane(
+            self.run, programs, ports, run_milliseconds=run_milliseconds, sluice_user=user
+        )
         self._slurm = Slurm(
-            self.run, self._engine, slurm_image, gpus_per_node=self.fabric.gpus_per_node, conf_extra=conf_extra
+            self.run,
+            self._engine,
+            slurm_image,
+            gpus_per_node=self.fabric.gpus_per_node,
+            conf_extra=conf_extra,
         )
         parts = [
             self._starting.submit(self._slurm.start),
@@ -267,4 +288,3 @@ def _there(part: T | None) -> T:
     if part is None:
         raise HarnessError("the stack is not up: use Stack.start().")
     return part
-

@@ -28,7 +28,9 @@ def install(*packages: str, why: str) -> None:
     """
     wanted = " ".join(packages)
     if not has_apt():
-        raise HarnessError(f"{why} needs {wanted}, and this is not a Debian system: install {wanted}.")
+        raise HarnessError(
+            f"{why} needs {wanted}, and this is not a Debian system: install {wanted}."
+        )
     if not is_root():
         raise HarnessError(f"{why} needs {wanted}: run `sudo apt-get install {wanted}`.")
     env = os.environ | {"DEBIAN_FRONTEND": "noninteractive"}
@@ -40,7 +42,14 @@ def install(*packages: str, why: str) -> None:
         def note(line: str) -> None:
             running.note = line[:60]
 
-        run(["apt-get", *options, "update"], what="apt-get update", log=log, env=env, on_line=note, hint=hint)
+        run(
+            ["apt-get", *options, "update"],
+            what="apt-get update",
+            log=log,
+            env=env,
+            on_line=note,
+            hint=hint,
+        )
         run(
             ["apt-get", *options, "install", "-y", "--no-install-recommends", *packages],
             what=f"installing {wanted}", log=log, env=env, on_line=note, hint=hint,
