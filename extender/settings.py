@@ -1,9 +1,10 @@
 """Every setting: its meaning, unit, default and limits, and how they are read.
 
 The file (config/sluice.yaml) comes first, environment variables go over it:
-``SLUICE_HTTP__PORT=8088`` is ``http.port``. ``reference`` writes the file with its comments from
-the models below, so neither can say something else than the other. Secrets are never settings,
-only the paths of files that hold them.
+``SLUICE_HTTP__PORT=8088`` is ``http.port``. Secrets are never settings, only the paths of files
+that hold them. The file is written from the models below, and a test keeps it so:
+
+    python -m extender.settings > config/sluice.yaml
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from pydantic import (
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
 from extender.domain.quantity import time_limit_minutes
-from extender.settings_text import Says, explain, read_yaml, stray_variables
+from extender.settings_text import Says, explain, read_yaml, reference, stray_variables
 
 PREFIX = "SLUICE_"
 
@@ -318,3 +319,7 @@ def load(path: str | os.PathLike[str]) -> Settings:
         return settings
     count = "one problem" if len(problems) == 1 else f"{len(problems)} problems"
     raise SettingsError(f"{path}: {count}\n" + "\n".join(f"  {line}" for line in problems))
+
+
+if __name__ == "__main__":
+    print(reference(Settings), end="")

@@ -34,8 +34,10 @@ class _Loader(yaml.SafeLoader):
     def construct_mapping(self, node: Any, deep: bool = False) -> dict[Any, Any]:
         seen = set()
         for key, _ in node.value:
+            line = key.start_mark.line + 1
+            if not isinstance(key, yaml.ScalarNode):
+                raise ValueError(f"the file is not YAML of settings: line {line}: no key is a list")
             if key.value in seen:
-                line = key.start_mark.line + 1
                 raise ValueError(f"{key.value}: given twice, the second time in line {line}")
             seen.add(key.value)
         return super().construct_mapping(node, deep)
@@ -55,7 +57,13 @@ def read_yaml(path: Path) -> dict[str, Any]:
         return {}
     if not isinstance(loaded, dict):
         raise ValueError("the file holds no groups of settings (like http: {port: 8077})")
-    return {str(key): {} if value is None else value for key, value in loaded.items()}
+    named = {str(key): {} if value is None else value for key, value in loaded.items()}
+    return {
+        key: {str(name): inner for name, inner in value.items()}
+        if isinstance(value, dict)
+        else value
+        for key, value in named.items()
+    }
 
 
 def keys(model: Model, above: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], FieldInfo]]:
@@ -139,14 +147,12 @@ def explain(
 ) -> list[str]:
     """One sentence for each problem, with the key, the value and what is allowed."""
     fields = {".".join(path): field for path, field in keys(model)}
-    variables = {name.upper(): name for name in environ}
     problems = []
     for found in error.errors(include_url=False):
         key = ".".join(str(part) for part in found["loc"])
         while key not in fields and found["type"] != "extra_forbidden" and "." in key:
             key = key.rpartition(".")[0]  # complete_command.0 -> complete_command
-        variable = variables.get(prefix + key.upper().replace(".", "__"))
-        source = f" (from {variable})" if variable else ""
+        source = _source(prefix + key.replace(".", "__"), environ)
         if found["type"] == "extra_forbidden":
             problems.append(f"{key}{source}: unknown{_nearest(key, fields)}")
         elif field := fields.get(key):
@@ -159,6 +165,14 @@ def explain(
             inner = ", ".join(name for name in fields if name.startswith(f"{key}."))
             problems.append(f"{key}{source}: a group of settings is wanted here: {inner}")
     return problems
+
+
+def _source(variable: str, environ: Mapping[str, str]) -> str:
+    """ " (from SLUICE_HTTP__PORT)" when the environment gives a setting, or a part of it."""
+    for name in environ:
+        if f"{name}__".upper().startswith(f"{variable}__".upper()):
+            return f" (from {name})"
+    return ""
 
 
 def _nearest(key: str, names: Iterable[str]) -> str:
