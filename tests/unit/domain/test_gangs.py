@@ -1,0 +1,112 @@
+"""Which pods belong together, and how many there must be."""
+
+import pytest
+
+from extender.domain import wellknown as names
+from extender.domain.gangs import Membership, form, membership, natural, opted_in
+from extender.domain.model import Gang, GangKind, Namespace, Pod
+from tests.builders import pod, workload
+
+MANAGED = {names.MANAGED: "true"}
+
+
+def formed(*pods: Pod, jobs: object = None) -> Gang:
+    member = membership(pods[0], jobs)  # type: ignore[arg-type]
+    assert member is not None
+    return form(member, pods, jobs)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("namespace_labels", "pod_labels", "scheduler", "taken"),
+    [
+        (MANAGED, {}, "sluice", True),
+        ({}, MANAGED, "sluice", True),
+        ({}, {}, "sluice", False),
+        ({names.MANAGED: "false"}, {}, "sluice", False),
+        (MANAGED, {}, "other", False),
+    ],
+)
+def test_opt_in(
+    namespace_labels: dict[str, str], pod_labels: dict[str, str], scheduler: str, taken: bool
+) -> None:
+    told = opted_in(pod(labels=pod_labels), Namespace("ml", namespace_labels), scheduler)
+    assert told is taken
+
+
+def test_an_indexed_job_is_one_gang() -> None:
+    gang = formed(pod(1), pod(0), pod(10), pod(2), jobs=workload(4))
+    assert (gang.id, gang.size, gang.kind) == ("train-uid", 4, GangKind.JOB)
+    assert [p.name for p in gang.pods] == ["train-0", "train-1", "train-2", "train-10"]
+
+
+def test_a_pod_waits_for_its_job_to_be_seen() -> None:
+    assert membership(pod(0), None) is None
+
+
+def test_a_placed_pod_whose_job_is_gone_keeps_its_gang() -> None:
+    orphan = pod(0, annotations={names.RANKS: "4"})
+    assert membership(orphan, None) == Membership("train-uid", GangKind.JOB, "train")
+
+
+@pytest.mark.parametrize(
+    "job",
+    [workload(4, parallelism=2), workload(4, indexed=False), workload(1)],
+    ids=["some at a time", "not indexed", "only one"],
+)
+def test_other_jobs_are_bags_of_lone_pods(job: object) -> None:
+    gang = formed(pod(0), jobs=job)
+    assert (gang.kind, gang.size, gang.id) == (GangKind.POD, 1, "train-0-uid")
+
+
+def test_pods_that_name_a_gang() -> None:
+    asks = {names.GANG: "g", names.GANG_SIZE: "2"}
+    gang = formed(pod(None, job="b", annotations=asks), pod(None, job="a", annotations=asks))
+    assert (gang.kind, gang.name, gang.size, gang.problem) == (GangKind.PODS, "g", 2, "")
+    assert [p.name for p in gang.pods] == ["a", "b"]
+
+
+def test_gangs_of_one_name_in_two_namespaces_stay_two() -> None:
+    asks = {names.GANG: "g", names.GANG_SIZE: "2"}
+    one, other = (pod(None, namespace=ns, annotations=asks) for ns in ("ml", "vision"))
+    assert membership(one, None) != membership(other, None)
+
+
+@pytest.mark.parametrize(
+    ("sizes", "says"),
+    [
+        (["2", "3"], "disagree on sluice.dev/gang-size ('2', '3')"),
+        (["2", None], "disagree on sluice.dev/gang-size (none, '2')"),
+        (["two", "two"], "write how many pods the gang has"),
+        (["0"], "write how many pods the gang has"),
+        (["-1"], "write how many pods the gang has"),
+        (["²"], "write how many pods the gang has"),
+        ([None], "write how many pods the gang has"),
+        (["1", "1"], "has sluice.dev/gang-size 1 but 2 pods exist"),
+    ],
+)
+def test_a_size_that_contradicts_the_pods(sizes: list[str | None], says: str) -> None:
+    pods = [
+        pod(
+            None,
+            job=f"p{i}",
+            annotations={names.GANG: "g", **({names.GANG_SIZE: size} if size else {})},
+        )
+        for i, size in enumerate(sizes)
+    ]
+    assert says in formed(*pods).problem
+
+
+def test_a_size_that_contradicts_the_job() -> None:
+    gang = formed(pod(0, annotations={names.GANG_SIZE: "3"}), jobs=workload(4))
+    assert "'3' but Job 'train' has 4 completions" in gang.problem
+
+
+def test_natural_order() -> None:
+    assert sorted(["n10", "n2", "n1", "a", "10", "9"], key=natural) == [
+        "9",
+        "10",
+        "a",
+        "n1",
+        "n2",
+        "n10",
+    ]

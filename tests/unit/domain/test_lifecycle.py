@@ -1,0 +1,279 @@
+"""decide(): every situation of one gang, and what is done about it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from extender.domain import wellknown as names
+from extender.domain.lifecycle import (
+    INCOMPLETE_GRACE_SECONDS,
+    Confirm,
+    Decision,
+    End,
+    Evict,
+    GangState,
+    Look,
+    Release,
+    Submit,
+    decide,
+)
+from extender.domain.model import Gang, GangKind, Job, JobState
+from tests.builders import gang, job, nodes, placed, pod, share, stamp
+
+NODES = nodes("n0", "n1", "n2", "n3")
+ALL = tuple(share(name) for name in NODES)
+NOW = 201.0
+
+
+def four(**more: Any) -> Gang:
+    return gang(*(pod(i, **more) for i in range(4)))
+
+
+def running(*shares: Any, **more: Any) -> Job:
+    return job(JobState.RUNNING, *(shares or ALL), **more)
+
+
+def seen(g: Gang, *jobs: Job, certain: bool = True, now: float = NOW) -> Decision:
+    return decide(g, jobs, NODES, now, certain=certain)
+
+
+# -- forming and submitting
+
+
+def test_a_complete_gang_is_submitted_once_as_one_job() -> None:
+    decision = seen(four())
+    assert decision.state is GangState.SUBMITTING
+    (submit,) = decision.actions
+    assert isinstance(submit, Submit)
+    assert (submit.attempt, len(submit.pods)) == (1, 4)
+
+
+def test_an_incomplete_gang_asks_for_nothing() -> None:
+    decision = seen(gang(pod(0), pod(1), size=3))
+    assert (decision.state, decision.actions) == (GangState.FORMING, ())
+    assert decision.reason.startswith("2 of 3 pods exist")
+
+
+def test_nothing_is_submitted_before_slurm_was_read() -> None:
+    assert seen(four(), certain=False) == Decision(
+        GangState.CHECKING, "Sluice is reading Slurm's list of jobs."
+    )
+
+
+def test_what_is_wrong_with_a_gang_is_said_and_nothing_is_done() -> None:
+    decision = seen(gang(pod(0), problem="the sizes disagree"))
+    assert decision == Decision(GangState.INVALID, "The sizes disagree.")
+
+
+def test_pods_that_are_going_do_not_count() -> None:
+    decision = seen(gang(pod(0), pod(1, deleting=True), size=2))
+    assert (decision.state, decision.actions) == (GangState.FORMING, ())
+
+
+def test_two_pods_of_one_index_count_once() -> None:
+    old, new = pod(0, uid="old", created=1.0), pod(0, uid="new", created=2.0)
+    (submit,) = seen(gang(old, new, pod(1), size=2)).actions
+    assert isinstance(submit, Submit)
+    assert [p.uid for p in submit.pods] == ["new", "train-1-uid"]
+
+
+def test_ranks_that_succeeded_are_not_asked_for_again() -> None:
+    done = pod(0, phase="Succeeded", gates=())
+    (submit,) = seen(gang(done, pod(1, created=300.0), size=2), job(JobState.FAILED)).actions
+    assert isinstance(submit, Submit)
+    assert [p.name for p in submit.pods] == ["train-1"]
+
+
+# -- in the queue
+
+
+def test_a_queued_gang_holds_nothing_and_hears_slurms_reason() -> None:
+    decision = seen(four(), job(reason="Resources"))
+    assert (decision.state, decision.actions) == (GangState.QUEUED, ())
+    assert decision.reason == (
+        "Slurm job 7 is next in line and waits for enough free nodes (Slurm: Resources)."
+    )
+
+
+def test_a_queued_gang_whose_pods_are_gone_leaves_the_queue() -> None:
+    (end,) = seen(gang(size=4), job()).actions
+    assert isinstance(end, End)
+    assert end.why == "its pods are gone"
+
+
+def test_a_queued_gang_whose_pods_are_going_leaves_the_queue() -> None:
+    assert isinstance(seen(four(deleting=True), job()).actions[0], End)
+
+
+def test_a_job_that_falls_back_to_pending_keeps_its_running_pods() -> None:
+    decision = seen(gang(*(placed(i, f"n{i}", node=f"n{i}") for i in range(4))), job())
+    assert (decision.state, decision.actions) == (GangState.QUEUED, ())
+
+
+# -- allocated
+
+
+def test_an_allocation_is_read_before_it_is_used() -> None:
+    decision = seen(four(), job(JobState.RUNNING))
+    assert decision.actions == (Look(7),)
+
+
+def test_all_pods_are_released_together_in_rank_order() -> None:
+    decision = seen(four(), running(*reversed(ALL)))
+    releases = [a for a in decision.actions if isinstance(a, Release)]
+    assert [(r.pod.name, r.rank, r.node) for r in releases] == [
+        (f"train-{i}", i, f"n{i}") for i in range(4)
+    ]
+    assert {r.nodes for r in releases} == {("n0", "n1", "n2", "n3")}
+    assert {(r.job_id, r.ranks) for r in releases} == {(7, 4)}
+
+
+def test_the_start_is_confirmed_once() -> None:
+    fresh, saved = running(confirmed=False), running()
+    assert seen(four(), fresh).actions[0] == Confirm(fresh)
+    assert not any(isinstance(a, Confirm) for a in seen(four(), saved).actions)
+
+
+def test_no_pod_is_released_while_one_is_missing() -> None:
+    decision = seen(gang(*(pod(i) for i in range(3)), size=4), running())
+    assert (decision.state, decision.actions) == (GangState.STARTING, ())
+
+
+def test_an_allocation_does_not_wait_for_ever_for_a_missing_pod() -> None:
+    late = 200.0 + INCOMPLETE_GRACE_SECONDS
+    decision = seen(gang(*(pod(i) for i in range(3)), size=4), running(), now=late)
+    (end,) = decision.actions
+    assert isinstance(end, End)
+    assert "only 3 of 4 pods are there" in end.why
+
+
+def test_a_node_unknown_to_kubernetes_is_never_used() -> None:
+    decision = seen(four(), running(*ALL[:3], share("n9")))
+    assert [type(a) for a in decision.actions] == [End]
+    assert "n9, which Kubernetes does not have" in decision.reason
+
+
+def test_the_release_goes_on_where_a_crash_left_it() -> None:
+    half = gang(placed(0, "n0"), placed(1, "n1"), pod(2), pod(3))
+    releases = seen(half, running()).actions
+    assert [(r.rank, r.node) for r in releases if isinstance(r, Release)] == [(2, "n2"), (3, "n3")]
+
+
+def test_a_replaced_pod_returns_to_its_own_slot() -> None:
+    before = placed(1, "n1", uid="old", phase="Failed", exit_code=3)
+    after = pod(1, created=300.0)
+    whole = gang(placed(0, "n0"), before, after, placed(2, "n2"), placed(3, "n3"), size=4)
+    (release,) = seen(whole, running()).actions
+    assert isinstance(release, Release)
+    assert (release.pod.uid, release.rank, release.node) == (after.uid, 1, "n1")
+
+
+def test_the_slot_of_a_pod_that_is_still_ending_is_not_given_away() -> None:
+    whole = gang(placed(0, "n0", deleting=True, uid="old"), pod(0, created=300.0), size=1)
+    decision = seen(whole, running(share("n0"), size=1))
+    assert decision.actions == ()
+
+
+def test_a_lone_pod_has_rank_0_whatever_its_index() -> None:
+    lone = gang(pod(5), size=1, kind=GangKind.POD, id="train-5-uid")
+    (release,) = seen(lone, running(share("n2"), size=1)).actions
+    assert isinstance(release, Release)
+    assert (release.rank, release.node) == (0, "n2")
+
+
+def test_running_gangs_need_nothing() -> None:
+    whole = gang(*(placed(i, f"n{i}", node=f"n{i}", phase="Running") for i in range(4)))
+    decision = seen(whole, running())
+    assert (decision.state, decision.actions) == (GangState.RUNNING, ())
+
+
+# -- the end
+
+
+@pytest.mark.parametrize(
+    ("phases", "code"),
+    [(["Succeeded"] * 4, 0), (["Succeeded", "Failed", "Failed", "Succeeded"], 3)],
+)
+def test_when_all_pods_have_ended_the_job_ends(phases: list[str], code: int) -> None:
+    exits = {1: 3, 2: 9}
+    whole = gang(
+        *(placed(i, f"n{i}", phase=p, exit_code=exits.get(i)) for i, p in enumerate(phases))
+    )
+    (end,) = seen(whole, running()).actions
+    assert isinstance(end, End)
+    assert (end.job.id, end.exit_code) == (7, code)
+
+
+def test_the_allocation_is_held_while_one_pod_is_ending() -> None:
+    pods = [placed(i, f"n{i}", phase="Succeeded") for i in range(3)]
+    decision = seen(gang(*pods, placed(3, "n3", deleting=True, node="n3")), running())
+    assert decision.actions == ()
+
+
+def test_a_gang_that_was_deleted_gives_its_nodes_back() -> None:
+    (end,) = seen(gang(size=4), running()).actions
+    assert isinstance(end, End)
+
+
+ENDS = [s for s in JobState if s.ended]
+
+
+@pytest.mark.parametrize("state", ENDS)
+def test_a_job_that_slurm_ended_takes_its_pods_along(state: JobState) -> None:
+    bound, gated = placed(0, "n0", node="n0"), pod(1)
+    decision = seen(gang(bound, gated, size=2), job(state))
+    assert [a.pod for a in decision.actions if isinstance(a, Evict)] == [bound, gated]
+    assert str(state) in decision.reason
+
+
+def test_pods_already_going_are_not_deleted_again() -> None:
+    decision = seen(gang(placed(0, "n0", deleting=True), size=1), job(JobState.CANCELLED))
+    assert (decision.state, decision.actions) == (GangState.ENDING, ())
+
+
+def test_pods_made_after_the_end_are_a_new_attempt() -> None:
+    (submit,) = seen(four(created=300.0), job(JobState.CANCELLED)).actions
+    assert isinstance(submit, Submit)
+    assert submit.attempt == 2
+
+
+def test_pods_stay_when_sluice_itself_gave_the_allocation_back() -> None:
+    withdrawn = job(JobState.CANCELLED, stamp=stamp(outcome="a node was unknown"))
+    (submit,) = seen(four(), withdrawn).actions
+    assert isinstance(submit, Submit)
+    assert submit.attempt == 2
+
+
+def test_done_gangs_are_left_alone() -> None:
+    done = gang(*(placed(i, f"n{i}", phase="Succeeded") for i in range(4)))
+    assert seen(done, job(JobState.CANCELLED)).state is GangState.DONE
+
+
+# -- lies and doubles
+
+
+def test_no_pod_is_deleted_because_slurm_forgot_its_job() -> None:
+    decision = seen(gang(*(placed(i, f"n{i}", node=f"n{i}") for i in range(4))))
+    assert (decision.state, decision.actions) == (GangState.LOST, ())
+
+
+def test_of_two_live_jobs_the_one_with_pods_stays() -> None:
+    whole = gang(*(placed(i, f"n{i}", job_id=9, node=f"n{i}") for i in range(4)))
+    decision = seen(whole, running(id=7), running(id=9))
+    assert [a.job.id for a in decision.actions if isinstance(a, End)] == [7]
+    assert decision.job is not None
+    assert decision.job.id == 9
+
+
+def test_of_two_queued_jobs_the_older_stays() -> None:
+    decision = seen(four(), job(id=9), job(id=7))
+    assert [a.job.id for a in decision.actions if isinstance(a, End)] == [9]
+
+
+def test_a_forged_answer_is_not_a_placement() -> None:
+    """A pod that claims another job is not of this one: it is not counted as placed."""
+    liar = pod(0, annotations={names.JOB_ID: "999", names.NODE: "n0", names.RANK: "0"})
+    decision = seen(gang(liar, pod(1), size=2), running(share("n0"), share("n1"), size=2))
+    assert not any(isinstance(a, Release) for a in decision.actions)
