@@ -12,9 +12,10 @@ from __future__ import annotations
 import msgspec
 from msgspec import UNSET, UnsetType
 
-from extender.domain.model import JobRequest
+from extender.domain.model import JobRequest, Stamp
 from extender.slurm.wire import JobDescription, NoVal
 
+_INFINITE = 0xFFFFFFFF  # INFINITE of slurm.h
 EXTERNAL_JOB = "EXTERNAL_JOB"  # flag of sbatch --external; from data parser v0.0.43 on
 
 
@@ -27,7 +28,7 @@ def describe(request: JobRequest, group: str) -> JobDescription:
         flags=[EXTERNAL_JOB],
         current_working_directory="/",
         environment=["SLUICE=1"],
-        admin_comment=msgspec.json.encode(request.stamp).decode(),
+        admin_comment=stamp_text(request.stamp),
         minimum_nodes=1,
         tasks=request.tasks,
         cpus_per_task=max(1, request.cpus_per_task),
@@ -38,7 +39,7 @@ def describe(request: JobRequest, group: str) -> JobDescription:
         partition=request.partition or UNSET,
         qos=request.qos or UNSET,
         reservation=request.reservation or UNSET,
-        time_limit=_number(request.time_limit_minutes),
+        time_limit=_limit(request.time_limit_minutes),
         constraints=request.constraint or UNSET,
         licenses=request.licenses or UNSET,
         nice=UNSET if request.nice is None else request.nice,
@@ -51,6 +52,11 @@ def describe(request: JobRequest, group: str) -> JobDescription:
         hold=request.hold or UNSET,
         excluded_nodes=list(request.excluded_nodes) or UNSET,
     )
+
+
+def stamp_text(stamp: Stamp) -> str:
+    """What stands in the job's admin comment, which only an operator may write."""
+    return msgspec.json.encode(stamp).decode()
 
 
 def _gpus(request: JobRequest) -> str | UnsetType:
@@ -80,3 +86,9 @@ def _share(memory_mib: int, parts: int) -> int:
 
 def _number(value: int | None) -> NoVal | UnsetType:
     return UNSET if value is None else NoVal(set=True, number=value)
+
+
+def _limit(minutes: int | None) -> NoVal | UnsetType:
+    if minutes is not None and minutes >= _INFINITE:
+        return NoVal(set=True, infinite=True)
+    return _number(minutes)

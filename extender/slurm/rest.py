@@ -7,10 +7,10 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import httpx
 
-from extender.domain.model import Job, JobRequest, JobState, NodeSpec, SlurmNode
+from extender.domain.model import Job, JobRequest, JobState, NodeSpec, SlurmNode, Stamp
 from extender.slurm import errors, nodeconf, reading, wire
 from extender.slurm.port import SlurmRefused, SlurmUnavailable
-from extender.slurm.requests import describe
+from extender.slurm.requests import describe, stamp_text
 from extender.slurm.restd import Slurmrestd
 from extender.slurm.tokens import TokenSource
 
@@ -33,7 +33,7 @@ class RestSlurm:
         *,
         cluster: str,
         group: str = "",
-        token_user: str = "",
+        user_name: str = "",
         timeout_seconds: float = 10.0,
         list_timeout_seconds: float = 60.0,
         connect_timeout_seconds: float = 3.0,
@@ -46,7 +46,7 @@ class RestSlurm:
         self._restd = Slurmrestd(
             url,
             tokens,
-            token_user=token_user,
+            user_name=user_name,
             timeout_seconds=timeout_seconds,
             list_timeout_seconds=list_timeout_seconds,
             connect_timeout_seconds=connect_timeout_seconds,
@@ -139,13 +139,13 @@ class RestSlurm:
         # Job ids start again at MaxJobId: the newest is meant.
         return max(records, key=lambda job: job.submitted, default=None)
 
-    async def confirm(self, job_id: int, comment: str) -> None:
+    async def mark(self, job_id: int, stamp: Stamp) -> None:
         await self._restd.call(
             "POST",
             f"job/{job_id}",
             wire.Reply,
-            f"write job {job_id}'s comment",
-            body=wire.CommentUpdate(comment),
+            f"mark job {job_id}",
+            body=wire.StampUpdate(stamp_text(stamp)),
         )
 
     async def end(self, job_id: int) -> None:

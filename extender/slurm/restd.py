@@ -27,7 +27,7 @@ Failure = Callable[[Sequence[Problem], int], SlurmError]
 
 
 class Slurmrestd:
-    """``url`` without a path; ``token_user`` only where the token's own user is not to be acted as.
+    """``url`` without a path; ``user_name`` is the user to act as, "" the token's own.
 
     At most ``concurrency`` calls are under way at once (slurmrestd has 20 threads by default and
     slurmctld serves all of its clients one after another).
@@ -38,7 +38,7 @@ class Slurmrestd:
         url: str,
         tokens: TokenSource,
         *,
-        token_user: str = "",
+        user_name: str = "",
         timeout_seconds: float = 10.0,
         list_timeout_seconds: float = 60.0,
         connect_timeout_seconds: float = 3.0,
@@ -54,7 +54,7 @@ class Slurmrestd:
         self._version = ""
         self._client = httpx.AsyncClient(
             base_url=url,
-            headers={"X-SLURM-USER-NAME": token_user} if token_user else {},
+            headers={"X-SLURM-USER-NAME": user_name} if user_name else {},
             timeout=self._timeout,
             limits=httpx.Limits(max_connections=concurrency, max_keepalive_connections=concurrency),
             verify=ca_file or True,

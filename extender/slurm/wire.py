@@ -252,10 +252,10 @@ class Submission(Struct, frozen=True):
     job: JobDescription
 
 
-class CommentUpdate(Struct, frozen=True):
-    """POST job/{id}"""
+class StampUpdate(Struct, frozen=True):
+    """POST job/{id}: fields that are left out keep their values."""
 
-    comment: str
+    admin_comment: str
 
 
 class NodeCreation(Struct, frozen=True):
