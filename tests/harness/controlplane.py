@@ -182,7 +182,21 @@ class ControlPlane:
     def _kwok(self) -> list[str | Path]:
         path = self.directory / "kwok.yaml"
         stages = [self._stage(file) for file in sorted(self._programs.kwok_stages.glob("*.yaml"))]
-        path.write_text(yaml.safe_dump_all(stages))
+        options = {
+            "apiVersion": "config.kwok.x-k8s.io/v1alpha1",
+            "kind": "KwokConfiguration",
+            # All of them: kwok fills in no defaults when there is such a document. Four stages
+            # at a time would be its default, and make 1,000 nodes slow to become ready.
+            "options": {
+                "cidr": "10.0.0.0/24",
+                "nodePlayStageParallelism": 16,
+                "podPlayStageParallelism": 16,
+                "nodeLeaseParallelism": 4,
+                "podsOnNodeSyncParallelism": 1,
+                "enablePodsOnNodeSyncListPager": True,
+            },
+        }
+        path.write_text(yaml.safe_dump_all([options, *stages]))
         return [
             self._programs.kwok, f"--kubeconfig={self.kubeconfig('kwok')}",
             "--manage-all-nodes=true",

@@ -159,12 +159,14 @@ class Kube:
         self.wait_for(lambda: self.find(account), 20, f"the service account of namespace {name}")
         return name
 
-    def wait_for(self, predicate: Callable[[], T | None], timeout: float, what: str) -> T:
+    def wait_for(
+        self, predicate: Callable[[], T | None], timeout: float, what: str, every: float = 0.05
+    ) -> T:
         """Call ``predicate`` every 50 ms until it returns something true, and return that.
 
         Raises TimeoutError naming ``what`` and the last false answer after ``timeout`` seconds.
         """
-        return wait_for(predicate, timeout, what)
+        return wait_for(predicate, timeout, what, every)
 
     def _collection(self, manifest: Object, namespace: str) -> str:
         """The path of the collection that the manifest belongs to, from the API's discovery."""
@@ -184,7 +186,9 @@ class Kube:
         return f"{base}/namespaces/{manifest['metadata'].get('namespace', namespace)}/{plural}"
 
 
-def wait_for(predicate: Callable[[], T | None], timeout: float, what: str) -> T:
+def wait_for(
+    predicate: Callable[[], T | None], timeout: float, what: str, every: float = 0.05
+) -> T:
     """See ``Kube.wait_for``."""
     deadline = time.monotonic() + timeout
     with step(f"waiting for {what}"):
@@ -194,4 +198,4 @@ def wait_for(predicate: Callable[[], T | None], timeout: float, what: str) -> T:
                 return answer
             if time.monotonic() > deadline:
                 raise TimeoutError(f"{what}: not within {timeout:.0f} s (last answer: {answer!r})")
-            time.sleep(0.05)
+            time.sleep(every)
