@@ -1,0 +1,100 @@
+"""The memory of Kubernetes: what order the watches tell things in must not matter."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable
+
+import msgspec
+import pytest
+
+from extender.control.cluster import Cluster
+from extender.domain import wellknown as names
+from extender.domain.model import Namespace
+from tests.builders import pod, workload
+
+ML = Namespace("ml", {names.MANAGED: "true"})
+
+
+@pytest.fixture
+def touched() -> list[str]:
+    return []
+
+
+@pytest.fixture
+def cluster(touched: list[str]) -> Cluster:
+    return Cluster("sluice", touched.append)
+
+
+@pytest.mark.parametrize("order", list(itertools.permutations(range(3))))
+def test_pods_jobs_and_namespaces_in_any_order(cluster: Cluster, order: tuple[int, ...]) -> None:
+    def pods_seen() -> None:
+        for i in range(4):
+            cluster.pod_seen(pod(i))
+
+    tell: list[Callable[[], None]] = [
+        pods_seen,
+        lambda: cluster.workload_seen(workload(4)),
+        lambda: cluster.namespace_seen(ML),
+    ]
+    for i in order:
+        tell[i]()
+    gang = cluster.gang("train-uid")
+    assert gang is not None
+    assert (gang.size, len(gang.pods)) == (4, 4)
+
+
+def test_a_namespace_that_opts_out_lets_its_pods_go(cluster: Cluster, touched: list[str]) -> None:
+    cluster.namespace_seen(ML)
+    cluster.pod_seen(pod(None))
+    assert cluster.gang_ids() == ["train-uid"]
+    touched.clear()
+    cluster.namespace_seen(Namespace("ml"))
+    assert cluster.gang_ids() == []
+    assert touched == ["train-uid"]
+
+
+def test_a_gang_goes_with_its_last_pod(cluster: Cluster, touched: list[str]) -> None:
+    cluster.namespace_seen(ML)
+    cluster.workload_seen(workload(2))
+    for i in range(2):
+        cluster.pod_seen(pod(i))
+    cluster.pod_gone(pod(0))
+    assert cluster.gang("train-uid") is not None
+    touched.clear()
+    cluster.pod_gone(pod(1))
+    assert cluster.gang("train-uid") is None
+    assert touched == ["train-uid"]
+
+
+def test_an_older_event_does_not_undo_an_answer(cluster: Cluster) -> None:
+    """The watch may tell of the pod before our patch after the patch was answered."""
+    cluster.namespace_seen(ML)
+    cluster.workload_seen(workload(2))
+    cluster.pod_seen(pod(0))
+    cluster.answered(pod(0), {names.JOB_ID: "7", names.NODE: "n0", names.RANK: "0"})
+    cluster.pod_seen(pod(0, phase="Pending"))
+    assert cluster.pods["train-0-uid"].annotations[names.JOB_ID] == "7"
+    assert not cluster.pods["train-0-uid"].gated
+    newer = pod(0, gates=(), annotations={names.JOB_ID: "7", names.NODE: "n0", names.RANK: "0"})
+    cluster.pod_seen(newer)
+    assert cluster.pods["train-0-uid"] == newer
+
+
+def test_a_pod_of_the_same_name_is_another_pod(cluster: Cluster) -> None:
+    cluster.namespace_seen(ML)
+    cluster.pod_seen(pod(None, uid="old"))
+    cluster.pod_seen(pod(None, uid="new"))
+    cluster.pod_gone(pod(None, uid="old"))
+    found = cluster.find_pod("ml", "train")
+    assert found is not None
+    assert found.uid == "new"
+
+
+def test_pods_of_other_gangs_are_not_touched(cluster: Cluster, touched: list[str]) -> None:
+    cluster.namespace_seen(ML)
+    for name in ("a", "b"):
+        cluster.pod_seen(pod(None, job=name))
+    touched.clear()
+    cluster.pod_seen(msgspec.structs.replace(pod(None, job="a"), phase="Running"))
+    assert touched == ["a-uid"]
