@@ -16,7 +16,7 @@ from tests.harness.command import dies_with_us
 from tests.harness.errors import HarnessError, tail
 from tests.harness.process import Identity
 from tests.harness.progress import step
-from tests.harness.runs import Run
+from tests.harness.runs import RUN_VARIABLE, Run
 
 # The kernel ends a child when the *thread* that started it ends: one thread starts them all.
 _starter = ThreadPoolExecutor(1, thread_name_prefix="starter")
@@ -39,7 +39,7 @@ class Child:
         self.log = run.directory / "logs" / f"{name}.log"
         self._run = run
         self._argv = [str(part) for part in argv]
-        self._env = dict(env) if env is not None else None
+        self._env = dict(os.environ if env is None else env) | {RUN_VARIABLE: run.id}
         self._cwd = cwd
         self._patience = patience_seconds
         self._process: subprocess.Popen[bytes] | None = None
@@ -107,16 +107,19 @@ class Child:
         """SIGTERM, then SIGKILL after the patience; its exit code, None when it never ran."""
         if self._process is None:
             return None
-        if self._identity is not None:
-            process.end([self._identity], self._patience)
-        return self._process.wait(10)
+        if self._identity is not None and self.alive:
+            self._identity.signal(signal.SIGTERM)
+            with suppress(subprocess.TimeoutExpired):
+                return process.reap(self._process, self._patience)
+            self._identity.signal(signal.SIGKILL)
+        return process.reap(self._process, 10)
 
     def kill(self) -> None:
         """SIGKILL to its group, as a crash."""
         if self._process is not None:
-            with suppress(ProcessLookupError):
-                os.killpg(self._process.pid, signal.SIGKILL)
-            self._process.wait(10)
+            if self._identity is not None and self.alive:
+                self._identity.signal(signal.SIGKILL)
+            process.reap(self._process, 10)
 
     def stat(self) -> process.Stat | None:
         """CPU seconds and memory of the process; None when it is gone."""

@@ -7,9 +7,11 @@ import shutil
 import signal
 import subprocess
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 from tests.harness.errors import HarnessError, tail
+from tests.harness.process import reap
 
 TERM_SECONDS = 30.0
 _running: set[subprocess.Popen[str]] = set()
@@ -40,6 +42,9 @@ def run(
     """
     log.parent.mkdir(parents=True, exist_ok=True)
     try:
+        # setpriv would start and then not find it
+        if shutil.which(argv[0], path=(env or os.environ).get("PATH")) is None:
+            raise FileNotFoundError("there is no such program")
         process = subprocess.Popen(
             dies_with_us(argv, "TERM"),
             env=dict(env) if env is not None else None,
@@ -82,11 +87,8 @@ def cancel() -> None:
 
 def _end_group(process: subprocess.Popen[str]) -> None:
     for sig, patience in ((signal.SIGTERM, TERM_SECONDS), (signal.SIGKILL, 5.0)):
-        try:
-            os.killpg(process.pid, sig)
-            process.wait(patience)
-        except ProcessLookupError:
+        with suppress(ProcessLookupError, subprocess.TimeoutExpired):
+            if process.returncode is None:
+                os.killpg(process.pid, sig)
+            reap(process, patience)
             return
-        except subprocess.TimeoutExpired:
-            continue
-        return

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
 import time
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK")
 
@@ -25,11 +28,15 @@ class Identity:
         stat = read_stat(self.pid)
         return stat is not None and stat.started_ticks == self.started_ticks and stat.state != "Z"
 
-    def signal_group(self, sig: signal.Signals) -> None:
-        """Signal the process group that it leads; nothing happens when it is not alive."""
-        if self.alive:
-            with suppress(ProcessLookupError):
+    def signal(self, sig: signal.Signals) -> None:
+        """Signal it, and the process group when it leads one; nothing happens when it is gone."""
+        if not self.alive:
+            return
+        with suppress(ProcessLookupError, PermissionError):
+            if os.getpgid(self.pid) == self.pid:
                 os.killpg(self.pid, sig)
+            else:
+                os.kill(self.pid, sig)
 
 
 @dataclass(frozen=True)
@@ -72,13 +79,48 @@ def parse_stat(text: str) -> Stat:
     )
 
 
-def end(processes: list[Identity], patience_seconds: float = 5.0) -> None:
-    """End the groups of these processes: SIGTERM to all, then SIGKILL to what is left."""
+def carrying(variable: str, value: str) -> list[Identity]:
+    """All our processes that were started with ``variable=value`` in their environment."""
+    wanted = f"{variable}={value}".encode()
+    found = []
+    for path in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):
+            if wanted in (path / "environ").read_bytes().split(b"\0"):
+                found.append(identity(int(path.name)))
+    return [process for process in found if process.alive]
+
+
+def end(find: Callable[[], list[Identity]], patience_seconds: float = 5.0) -> None:
+    """End what ``find`` finds: SIGTERM to each once, and SIGKILL to what is there afterwards."""
+    told: set[Identity] = set()
     for sig, patience in ((signal.SIGTERM, patience_seconds), (signal.SIGKILL, 5.0)):
-        for process in processes:
-            process.signal_group(sig)
+        told.clear()
         deadline = time.monotonic() + patience
-        while any(p.alive for p in processes) and time.monotonic() < deadline:
+        while living := [process for process in find() if process.alive]:
+            for process in living:
+                if process not in told:
+                    process.signal(sig)
+                    told.add(process)
+            if time.monotonic() > deadline:
+                break
             time.sleep(0.02)
-        if not any(p.alive for p in processes):
+        else:
             return
+
+
+def reap(child: subprocess.Popen[Any], timeout_seconds: float) -> int:
+    """Wait for a group leader to end, kill what is left of its group, and collect it.
+
+    Its pid cannot have a new owner meanwhile, because it is not collected before. Raises
+    subprocess.TimeoutExpired.
+    """
+    deadline = time.monotonic() + timeout_seconds
+    options = os.WEXITED | os.WNOWAIT | os.WNOHANG
+    while child.returncode is None and os.waitid(os.P_PID, child.pid, options) is None:
+        if time.monotonic() > deadline:
+            raise subprocess.TimeoutExpired(child.args, timeout_seconds)
+        time.sleep(0.01)
+    if child.returncode is None:
+        with suppress(ProcessLookupError):
+            os.killpg(child.pid, signal.SIGKILL)
+    return child.wait(timeout_seconds)

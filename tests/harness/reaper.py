@@ -15,6 +15,7 @@ from typing import IO
 
 from tests.harness.runs import Run
 
+PATIENCE_SECONDS = 2.0
 ROOT = Path(__file__).parents[2]
 
 
@@ -44,7 +45,7 @@ def main(directory: Path) -> int:
     sys.stdin.buffer.read()  # until the owner is gone
     run = Run(directory)
     if directory.exists() and not (directory / "ended").exists():
-        run.end_processes()
+        run.end_processes(PATIENCE_SECONDS)
         run.remove_containers()
         run.finish(keep=True)
     return 0

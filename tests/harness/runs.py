@@ -23,7 +23,8 @@ from pathlib import Path
 from tests.harness import process
 from tests.harness.process import Identity
 
-LABEL = "dev.sluice.run"
+LABEL = "dev.sluice.run"  # on containers
+RUN_VARIABLE = "SLUICE_RUN"  # in the environment of processes
 KEEP_LOGS_SECONDS = 24 * 3600.0
 
 
@@ -74,8 +75,15 @@ class Run:
         return self._read("children")
 
     def end_processes(self, patience_seconds: float = 5.0) -> None:
-        """End every recorded child that still lives, the youngest first."""
-        process.end(list(reversed(self.children())), patience_seconds)
+        """End every recorded child that still lives, and whatever carries this run's name.
+
+        The name finds the children of children whose own parent is dead.
+        """
+
+        def find() -> list[Identity]:
+            return self.children() + process.carrying(RUN_VARIABLE, self.id)
+
+        process.end(find, patience_seconds)
 
     def remove_containers(self) -> None:
         """Remove this run's containers by their label. Silent when Docker does not answer."""

@@ -149,18 +149,7 @@ class Slurm:
 
     def token(self, user: str = "slurm", lifespan_seconds: float = 86400) -> str:
         """A JWT for ``user``, as `scontrol token` makes it; a negative lifespan has expired."""
-        now = int(time.time())
-        claims = {
-            "exp": int(now + lifespan_seconds),
-            "iat": min(now, int(now + lifespan_seconds)),
-            "sun": user,
-        }
-        signed = b".".join(
-            _base64url(json.dumps(part).encode())
-            for part in ({"alg": "HS256", "typ": "JWT"}, claims)
-        )
-        signature = hmac.new(self._jwt_key, signed, hashlib.sha256).digest()
-        return (signed + b"." + _base64url(signature)).decode()
+        return sign_token(self._jwt_key, user, int(time.time()), int(lifespan_seconds))
 
     def rest(
         self,
@@ -283,6 +272,15 @@ class Slurm:
         for daemon in DAEMONS:
             text = self.exec("cat", f"/var/log/slurm/{daemon}.out", check=False)
             (directory / f"{daemon}.log").write_text(text)
+
+
+def sign_token(key: bytes, user: str, now: int, lifespan: int) -> str:
+    """A JWT (HS256) for Slurm's auth/jwt: ``user`` until ``now + lifespan`` (seconds)."""
+    claims = {"exp": now + lifespan, "iat": min(now, now + lifespan), "sun": user}
+    parts = [{"alg": "HS256", "typ": "JWT"}, claims]
+    signed = b".".join(_base64url(json.dumps(part).encode()) for part in parts)
+    signature = hmac.new(key, signed, hashlib.sha256).digest()
+    return (signed + b"." + _base64url(signature)).decode()
 
 
 def _base64url(data: bytes) -> bytes:

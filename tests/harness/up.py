@@ -94,7 +94,7 @@ def stop() -> None:
 
 def _end(owner: Identity) -> None:
     """SIGTERM, and SIGKILL when that does not help: the run's reaper cleans up then."""
-    process.end([owner], STOP_SECONDS)
+    process.end(lambda: [owner], STOP_SECONDS)
 
 
 def serve() -> None:
