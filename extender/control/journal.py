@@ -21,13 +21,20 @@ class Journal:
         self._steps: dict[str, deque[Step]] = {}
         self._last: dict[str, Decision] = {}
 
-    def note(self, gang_id: str, what: str) -> None:
-        """Add a step unless it repeats the last one."""
+    def note(self, gang_id: str, what: str, *, counting: str = "") -> None:
+        """Add a step unless it repeats the last one.
+
+        Of steps in a row that all begin with ``counting`` ("Forming: 1 of 4 …") the first and the
+        last stay.
+        """
         steps = self._steps.setdefault(gang_id, deque(maxlen=_STEPS))
-        if not steps or steps[-1].what != what:
-            at = moment(self._clock())
-            assert at is not None
-            steps.append(Step(at, what))
+        if steps and steps[-1].what == what:
+            return
+        if counting and len(steps) > 1 and all(s.what.startswith(counting) for s in _last(steps)):
+            steps.pop()
+        at = moment(self._clock())
+        assert at is not None
+        steps.append(Step(at, what))
 
     def decided(self, gang_id: str, decision: Decision) -> bool:
         """Keep the decision; whether its state or reason is a new one."""
@@ -35,7 +42,8 @@ class Journal:
         self._last[gang_id] = decision
         if before and (before.state, before.reason) == (decision.state, decision.reason):
             return False
-        self.note(gang_id, f"{decision.state}: {decision.reason}")
+        state = f"{decision.state}: "
+        self.note(gang_id, state + decision.reason, counting=state)
         return True
 
     def last(self, gang_id: str) -> Decision | None:
@@ -57,3 +65,7 @@ class Journal:
         metrics.gangs.clear()
         for state, count in Counter(d.state for d in self._last.values()).items():
             metrics.gangs.labels(state=state).set(count)
+
+
+def _last(steps: deque[Step]) -> tuple[Step, Step]:
+    return steps[-2], steps[-1]
