@@ -75,8 +75,8 @@ def ensure() -> Engine:
             "(`sudo systemctl start docker`, then `sudo usermod -aG docker $USER` and log in "
             "again), or run this command as root on Debian."
         )
-    if not shutil.which("docker") or not shutil.which("dockerd"):
-        system.install("docker.io", "iptables", why="the Slurm container")
+    if not all(shutil.which(program) for program in ("docker", "dockerd", "ip")):
+        system.install("docker.io", "iproute2", "iptables", why="the Slurm container")
         if not shutil.which("docker"):  # a package of its own since Debian 13
             system.install("docker-cli", why="the Slurm container")
         host = _answering(os.environ)  # the package may have started a service

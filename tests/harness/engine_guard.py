@@ -25,8 +25,17 @@ def guard(home: Path) -> int:
     """Start dockerd, and stop it when it has had no user for a look or two. Its exit code."""
     for sig in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(sig, signal.SIG_IGN)
-    dockerd = subprocess.Popen(dies_with_us(_argv(home), "TERM"), process_group=0)
-    (home / "dockerd.pid").write_text(f"{dockerd.pid}\n")
+    network = Bridge(home.name)
+    dockerd = subprocess.Popen(
+        dies_with_us([*_argv(home), f"--bridge={network.name}"], "TERM"), process_group=0
+    )
+    try:
+        return _serve(home, dockerd)
+    finally:
+        network.remove()
+
+
+def _serve(home: Path, dockerd: subprocess.Popen[bytes]) -> int:
     time.sleep(2 * LOOK_EVERY_SECONDS)
     while dockerd.poll() is None:
         time.sleep(LOOK_EVERY_SECONDS)
@@ -60,14 +69,34 @@ def in_use(home: Path, tidy: bool = False) -> bool:
     return living
 
 
+class Bridge:
+    """A network bridge of our own: two engines on docker0 would give out the same addresses."""
+
+    def __init__(self, engine: str) -> None:
+        digest = cache.key(engine)
+        self.name = f"sluice{digest[:8]}"  # 15 characters at the most
+        self.remove()  # one that a killed guard left
+        self._ip("link", "add", self.name, "type", "bridge")
+        self._ip("addr", "add", f"172.30.{int(digest[:2], 16)}.1/24", "dev", self.name)
+        self._ip("link", "set", self.name, "up")
+
+    def remove(self) -> None:
+        """Remove it; nothing happens when there is none."""
+        subprocess.run(["ip", "link", "delete", self.name], capture_output=True, check=False)
+
+    @staticmethod
+    def _ip(*arguments: str) -> None:
+        subprocess.run(["ip", *arguments], check=True)
+
+
 def _argv(home: Path) -> list[str]:
     return [
         "dockerd",
-        "--host", f"unix://{home}/docker.sock",
-        "--data-root", str(cache.root() / "docker"),
-        "--exec-root", str(home / "exec"),
-        "--pidfile", str(home / "docker.pid"),
-        "--log-level", "warn",
+        f"--host=unix://{home}/docker.sock",
+        f"--data-root={cache.root()}/docker",
+        f"--exec-root={home}/exec",
+        f"--pidfile={home}/docker.pid",
+        "--log-level=warn",
         # Ports are published by docker-proxy; the host's firewall stays as it is.
         "--iptables=false", "--ip-masq=false",
     ]  # fmt: skip

@@ -10,12 +10,14 @@ from __future__ import annotations
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import IO
 
 from tests.harness.runs import Run
 
 PATIENCE_SECONDS = 2.0
+SECOND_LOOK_SECONDS = 2.0
 ROOT = Path(__file__).parents[2]
 
 
@@ -46,6 +48,8 @@ def main(directory: Path) -> int:
     run = Run(directory)
     if directory.exists() and not (directory / "ended").exists():
         run.end_processes(PATIENCE_SECONDS)
+        run.remove_containers()
+        time.sleep(SECOND_LOOK_SECONDS)  # Docker may have been making one just then
         run.remove_containers()
         run.finish(keep=True)
     return 0

@@ -96,7 +96,9 @@ class Slurm:
             self.token_file.touch(mode=0o600)
             self.token_file.write_text(self.token("slurm"))
             deadline = time.monotonic() + START_SECONDS
-            while not self._run.closing and "ready" not in self.boot_log().split():
+            while "ready" not in self.boot_log().split():
+                if self._run.closing:
+                    raise HarnessError("Slurm was not started: the run is ending.")
                 if self.status() != "running" or time.monotonic() > deadline:
                     raise HarnessError(
                         f"Slurm did not come up (container {self.status()}): its last words "
