@@ -3,7 +3,6 @@ PYTHON ?= python3
 RUN := $(PYTHON) -m tests.harness.bootstrap
 .DEFAULT_GOAL := help
 .PHONY: help test test-unit demo bench up down lint clean-cache
-export PYTHONDONTWRITEBYTECODE := 1
 
 help: ## Show this list
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' $(MAKEFILE_LIST) | expand -t 20

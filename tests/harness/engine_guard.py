@@ -24,7 +24,7 @@ STOP_SECONDS = 30.0
 def guard(home: Path) -> int:
     """Start dockerd, and stop it when it has had no user for a look or two. Its exit code."""
     for sig in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        signal.signal(sig, signal.SIG_IGN)
+        signal.signal(sig, lambda *_: None)  # not SIG_IGN: containers would inherit it
     network = Bridge(home.name)
     dockerd = subprocess.Popen(
         dies_with_us([*_argv(home), f"--bridge={network.name}"], "TERM"), process_group=0
@@ -41,10 +41,8 @@ def _serve(home: Path, dockerd: subprocess.Popen[bytes]) -> int:
         time.sleep(LOOK_EVERY_SECONDS)
         if in_use(home):
             continue
-        with cache.lock(
-            "engine", "the Docker engine"
-        ):  # a newcomer waits here, then starts its own
-            if in_use(home, tidy=True):
+        with cache.lock("engine", "the Docker engine"):
+            if in_use(home, tidy=True):  # a newcomer waits for the lock, then starts its own
                 continue
             dockerd.send_signal(signal.SIGTERM)
             try:

@@ -43,7 +43,7 @@ class Reaper:
 
 def main(directory: Path) -> int:
     for sig in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        signal.signal(sig, signal.SIG_IGN)
+        signal.signal(sig, lambda *_: None)  # not SIG_IGN: docker would inherit it
     sys.stdin.buffer.read()  # until the owner is gone
     run = Run(directory)
     if directory.exists() and not (directory / "ended").exists():
