@@ -165,6 +165,7 @@ async def serve(settings: Settings) -> int:
         cluster=settings.cluster,
         timeout_seconds=settings.slurm.request_timeout_seconds,
         concurrency=settings.slurm.concurrency,
+        counted=lambda call, outcome: metrics.slurm_calls.labels(call, outcome).inc(),
     )
     service = Service(settings, slurm, kube)
     failure: list[BaseException] = []

@@ -11,7 +11,7 @@ from extender.domain.model import Job, JobRequest, JobState, NodeSpec, SlurmNode
 from extender.slurm import errors, nodeconf, reading, wire
 from extender.slurm.port import SlurmRefused, SlurmUnavailable
 from extender.slurm.requests import describe, stamp_text
-from extender.slurm.restd import Slurmrestd
+from extender.slurm.restd import Counted, Slurmrestd
 from extender.slurm.tokens import TokenSource
 
 # 500 ids make a URL of 8 kB, what proxies let through; slurmrestd itself took 60 kB.
@@ -40,6 +40,7 @@ class RestSlurm:
         concurrency: int = 8,
         ca_file: str = "",
         transport: httpx.AsyncBaseTransport | None = None,
+        counted: Counted = lambda _call, _outcome: None,
     ) -> None:
         self._cluster = cluster
         self._group = group
@@ -53,6 +54,7 @@ class RestSlurm:
             concurrency=concurrency,
             ca_file=ca_file,
             transport=transport,
+            counted=counted,
         )
 
     async def start(self) -> str:

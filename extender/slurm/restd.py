@@ -24,6 +24,8 @@ VERSIONS = ("v0.0.45", "v0.0.44", "v0.0.43")
 
 R = TypeVar("R", bound=Reply)
 Failure = Callable[[Sequence[Problem], int], SlurmError]
+Counted = Callable[[str, str], None]
+"""Told of every exchange: the call ("GET jobs/state") and its outcome (an HTTP status, or "none")."""
 
 
 class Slurmrestd:
@@ -45,8 +47,10 @@ class Slurmrestd:
         concurrency: int = 8,
         ca_file: str = "",
         transport: httpx.AsyncBaseTransport | None = None,
+        counted: Counted = lambda _call, _outcome: None,
     ) -> None:
         self._tokens = tokens
+        self._counted = counted
         self._timeout = httpx.Timeout(timeout_seconds, connect=connect_timeout_seconds)
         self._list_timeout = httpx.Timeout(list_timeout_seconds, connect=connect_timeout_seconds)
         self._slots = asyncio.Semaphore(concurrency)
@@ -169,7 +173,9 @@ class Slurmrestd:
         async with self._slots:
             for _ in range(tries):
                 try:
-                    return await self._client.send(request)
+                    response = await self._client.send(request)
+                    self._counted(_call(request), str(response.status_code))
+                    return response
                 except httpx.ConnectError as error:
                     problem = f"cannot be reached ({error})"
                     break
@@ -178,6 +184,7 @@ class Slurmrestd:
                     break
                 except httpx.HTTPError as error:
                     problem = f"broke the connection ({type(error).__name__}: {error})"
+        self._counted(_call(request), "none")
         # Raised out here so that no httpx exception, whose request has the token, hangs on to it.
         raise SlurmUnavailable(f"{self._where} {problem}, tried to {what}")
 
@@ -201,3 +208,9 @@ def _unknown_url(response: httpx.Response) -> bool:
     """404 in plain words: no such endpoint. A job that is not there is a 404 in JSON."""
     kind = response.headers.get("content-type", "")
     return response.status_code == 404 and "json" not in kind
+
+
+def _call(request: httpx.Request) -> str:
+    """ "GET jobs/state" of "GET /slurm/v0.0.45/jobs/state/?job_id=7"."""
+    parts = [part for part in request.url.path.split("/")[3:] if part and not part.isdigit()]
+    return f"{request.method} {'/'.join(parts)}"
