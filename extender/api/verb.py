@@ -6,6 +6,7 @@ from collections.abc import Awaitable, Callable
 from time import perf_counter
 
 import structlog
+from starlette.requests import ClientDisconnect
 from starlette.types import Receive, Scope, Send
 
 from extender.api.metrics import failures, seconds
@@ -34,7 +35,10 @@ class Verb:
         self._limit = body_limit_bytes
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:  # noqa: ARG002
-        body = await read_body(receive, self._limit)
+        try:
+            body = await read_body(receive, self._limit)
+        except ClientDisconnect:
+            return
         started = perf_counter()
         content = await self._content(body)
         self._observe(perf_counter() - started)
@@ -60,12 +64,14 @@ async def read_body(receive: Receive, limit: int) -> bytes | None:
     """The whole body; ``None`` when it is larger than ``limit`` bytes.
 
     A body that is too large is read to its end and thrown away: a connection closed on a sender
-    who still writes loses the answer.
+    who still writes loses the answer. ``ClientDisconnect`` when the sender is gone before that.
     """
     chunks: list[bytes] = []
     size, more = 0, True
     while more:
         message = await receive()
+        if message["type"] == "http.disconnect":
+            raise ClientDisconnect
         chunk = message.get("body", b"")
         more = message.get("more_body", False)
         size += len(chunk)
