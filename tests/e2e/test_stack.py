@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from tests.harness.controlplane import RUN_TIME_ANNOTATION
 from tests.harness.kube import KubeError, Object
+from tests.harness.kwok import RUN_TIME_ANNOTATION
 from tests.harness.stack import Stack
 
 pytestmark = pytest.mark.e2e
@@ -113,6 +113,17 @@ def test_a_killed_daemon_comes_back(stack: Stack, daemon: str) -> None:
     stack.slurm.launch(daemon)
     assert stack.slurm.pid(daemon) not in (None, before)
     stack.admin.wait_for(lambda: stack.slurm.get("ping")["pings"], 20, "slurmrestd")
+
+
+@pytest.mark.parametrize("part", ["kube-apiserver", "sluice-scheduler", "kwok"])
+def test_a_killed_part_of_kubernetes_comes_back(stack: Stack, part: str) -> None:
+    child = stack.control.children[part]
+    before = child.pid
+    child.kill()
+    assert not child.alive
+    child.launch()
+    assert child.pid != before
+    assert len(stack.admin.items("/api/v1/nodes")) == stack.fabric.size
 
 
 def test_wiping_leaves_nothing(stack: Stack) -> None:

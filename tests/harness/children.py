@@ -34,7 +34,9 @@ class Child:
         env: Mapping[str, str] | None = None,
         cwd: Path | None = None,
         patience_seconds: float = 5.0,
+        ready: Callable[[], bool] | None = None,
     ) -> None:
+        """``ready`` tells whether it answers; an exception of it means "not yet"."""
         self.name = name
         self.log = run.directory / "logs" / f"{name}.log"
         self._run = run
@@ -42,6 +44,7 @@ class Child:
         self._env = dict(os.environ if env is None else env) | {RUN_VARIABLE: run.id}
         self._cwd = cwd
         self._patience = patience_seconds
+        self._ready = ready
         self._process: subprocess.Popen[bytes] | None = None
         self._identity: Identity | None = None
 
@@ -79,8 +82,13 @@ class Child:
             self._identity = process.identity(self._process.pid)
             self._run.record_child(self._identity)
 
-    def await_ready(self, ready: Callable[[], bool], seconds: float = 60.0) -> None:
-        """Wait until ``ready()``; an exception of it means "not yet".
+    def launch(self) -> Child:
+        """Start it and wait until it answers. Raises HarnessError."""
+        self.start().await_ready()
+        return self
+
+    def await_ready(self, seconds: float = 60.0) -> None:
+        """Wait until it answers.
 
         Raises HarnessError, with the end of the log, when the program ends first or time is up.
         """
@@ -94,7 +102,7 @@ class Child:
                         f"says why. Log: {self.log}{tail(self.log)}"
                     )
                 with suppress(Exception):
-                    if ready():
+                    if self._ready is None or self._ready():
                         return
                 if time.monotonic() > deadline:
                     raise HarnessError(

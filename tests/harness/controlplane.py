@@ -10,11 +10,15 @@ from typing import Any
 import httpx
 import yaml
 
+from tests.harness import kwok
 from tests.harness.children import Child
 from tests.harness.gobuild import Binaries
 from tests.harness.kube import Kube
+from tests.harness.kwok import RUN_TIME_ANNOTATION
 from tests.harness.pki import Authority
 from tests.harness.runs import Run
+
+__all__ = ["RUN_TIME_ANNOTATION", "ControlPlane", "Ports"]
 
 CONFIG = Path(__file__).parents[2] / "config" / "kube-scheduler.yaml"
 # Enough for 1,000 nodes; the defaults of 50 and 100 a second would measure only themselves.
@@ -83,39 +87,34 @@ class ControlPlane:
         ``prepare`` is called when the API server answers, before anything else connects: it
         applies what gives Sluice its rights. Without it kube-scheduler's own rights are used.
         """
-        etcd = self._child("etcd", self._etcd())
-        apiserver = self._child("kube-apiserver", self._apiserver())
-        clients = {
-            name: self.kubeconfig(name) for name in ("admin", "kcm", "scheduler", "kwok", "sluice")
-        }
-        etcd.await_ready(lambda: _healthy(f"http://127.0.0.1:{self.ports.etcd}/health"))
-        kube = Kube(clients["admin"])
-        apiserver.await_ready(lambda: kube.get("/readyz") == "ok")
+        local = "://127.0.0.1"
+        etcd = self._child("etcd", self._etcd(), f"http{local}:{self.ports.etcd}/health")
+        apiserver = self._child("kube-apiserver", self._apiserver(), f"{self.server}/readyz")
+        for name in ("admin", "kcm", "scheduler", "kwok", "sluice"):
+            self.kubeconfig(name)
+        etcd.await_ready()
+        apiserver.await_ready()
+        kube = Kube(self.kubeconfig("admin"))
         if prepare is not None:
             prepare(kube)
         user = "sluice" if prepare is not None else "scheduler"
-        waits = [
-            (
-                self._child("kube-controller-manager", self._controller_manager()),
-                self.ports.controller_manager,
-            ),
-            (
-                self._child("default-scheduler", self._scheduler("default", "scheduler", None)),
-                self.ports.default_scheduler,
-            ),
-            (
-                self._child("sluice-scheduler", self._scheduler("sluice", user, CONFIG)),
-                self.ports.sluice_scheduler,
-            ),
-        ]
-        kwok = self._child("kwok", self._kwok())
-        for child, port in waits:
-            child.await_ready(lambda port=port: _healthy(f"https://127.0.0.1:{port}/healthz"))  # type: ignore[misc]
-        kwok.await_ready(lambda: _healthy(f"http://127.0.0.1:{self.ports.kwok}/healthz"))
+        children = [
+            self._child(name, argv, f"{scheme}{local}:{port}/healthz")
+            for name, argv, scheme, port in (
+                ("kube-controller-manager", self._kcm(), "https", self.ports.controller_manager),
+                ("default-scheduler", self._scheduler("default", "scheduler", None), "https",
+                 self.ports.default_scheduler),
+                ("sluice-scheduler", self._scheduler("sluice", user, CONFIG), "https",
+                 self.ports.sluice_scheduler),
+                ("kwok", self._kwok(), "http", self.ports.kwok),
+            )
+        ]  # fmt: skip
+        for child in children:
+            child.await_ready()
         return kube
 
-    def _child(self, name: str, argv: list[str | Path]) -> Child:
-        child = Child(self._run, name, argv)
+    def _child(self, name: str, argv: list[str | Path], health: str) -> Child:
+        child = Child(self._run, name, argv, ready=lambda: _healthy(health))
         self.children[name] = child
         return child.start()
 
@@ -147,7 +146,7 @@ class ControlPlane:
             f"--cert-dir={self.directory}/apiserver",
         ]  # fmt: skip
 
-    def _controller_manager(self) -> list[str | Path]:
+    def _kcm(self) -> list[str | Path]:
         return [
             self._programs.kube_controller_manager, f"--kubeconfig={self.kubeconfig('kcm')}",
             "--bind-address=127.0.0.1", f"--secure-port={self.ports.controller_manager}",
@@ -180,47 +179,16 @@ class ControlPlane:
         ]  # fmt: skip
 
     def _kwok(self) -> list[str | Path]:
-        path = self.directory / "kwok.yaml"
-        stages = [self._stage(file) for file in sorted(self._programs.kwok_stages.glob("*.yaml"))]
-        options = {
-            "apiVersion": "config.kwok.x-k8s.io/v1alpha1",
-            "kind": "KwokConfiguration",
-            # All of them: kwok fills in no defaults when there is such a document. Four stages
-            # at a time would be its default, and make 1,000 nodes slow to become ready.
-            "options": {
-                "cidr": "10.0.0.0/24",
-                "nodePlayStageParallelism": 16,
-                "podPlayStageParallelism": 16,
-                "nodeLeaseParallelism": 4,
-                "podsOnNodeSyncParallelism": 1,
-                "enablePodsOnNodeSyncListPager": True,
-            },
-        }
-        path.write_text(yaml.safe_dump_all([options, *stages]))
+        config = kwok.write_config(
+            self.directory / "kwok.yaml", self._programs.kwok_stages, self._run_milliseconds
+        )
         return [
             self._programs.kwok, f"--kubeconfig={self.kubeconfig('kwok')}",
-            "--manage-all-nodes=true",
-            f"--config={path}", "--node-lease-duration-seconds=40",
+            "--manage-all-nodes=true", f"--config={config}", "--node-lease-duration-seconds=40",
             f"--server-address=127.0.0.1:{self.ports.kwok}",
         ]  # fmt: skip
 
-    def _stage(self, file: Path) -> Any:
-        """A behaviour of kwok; a Job's pods run as long as annotation or default says."""
-        stage = yaml.safe_load(file.read_text())
-        if stage["metadata"]["name"] == "pod-complete":
-            stage["spec"]["delay"] = {
-                "durationMilliseconds": self._run_milliseconds,
-                "durationFrom": {
-                    "expressionFrom": f'.metadata.annotations["{RUN_TIME_ANNOTATION}"]'
-                },
-            }
-        return stage
-
-
-# On a Job's pod template: how long its pods run ("90s", "1h"); else they run for the default.
-RUN_TIME_ANNOTATION = "pod-complete.stage.kwok.x-k8s.io/delay"
-
 
 def _healthy(url: str) -> bool:
-    # The schedulers' serving certificates are their own; health needs no secrets.
+    # Most serving certificates are made by the program itself; health needs no secrets.
     return httpx.get(url, verify=False, timeout=2).status_code == 200

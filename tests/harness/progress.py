@@ -90,7 +90,8 @@ class Board:
             for step in slow:
                 step.shown_at = now - step.started
             more = f"  [+{len(slow) - 1} more]" if len(slow) > 1 else ""
-            self._print(slow[-1].text(now) + more, end="")
+            width = (os.get_terminal_size(self.stream.fileno()).columns or 80) - 1
+            self._print(slow[-1].text(now)[: width - len(more)] + more, end="")
             return
         for step in slow:
             elapsed = now - step.started
@@ -102,8 +103,7 @@ class Board:
         stream = self.stream
         try:
             if _is_terminal(stream):
-                width = max(20, os.get_terminal_size(stream.fileno()).columns - 1)
-                text = "\r\x1b[2K" + text[:width]
+                text = "\r\x1b[2K" + text
             stream.write(text + end)
             stream.flush()
         except (OSError, ValueError):  # the stream is gone: progress must not break the work

@@ -24,7 +24,7 @@ from tests.harness import process
 from tests.harness.process import Identity
 
 LABEL = "dev.sluice.run"  # on containers
-RUN_VARIABLE = "SLUICE_RUN"  # in the environment of processes
+RUN_VARIABLE = "HARNESS_RUN"  # in the environment of processes
 KEEP_LOGS_SECONDS = 24 * 3600.0
 
 

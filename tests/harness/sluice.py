@@ -66,9 +66,10 @@ class Sluice:
             env=os.environ | dict(env or {}),
             cwd=ROOT,
             patience_seconds=15.0,
+            ready=self.ready,
         ).start()
         if wait:
-            self._child.await_ready(self.ready, ready_seconds)
+            self._child.await_ready(ready_seconds)
         return self
 
     def ready(self) -> bool:
