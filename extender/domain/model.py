@@ -207,6 +207,7 @@ class JobRequest(Struct, frozen=True, kw_only=True):
     user: str  # Slurm user name; never root, never SlurmUser
     stamp: Stamp
     tasks: int
+    least_nodes: int = 1  # that the ranks can be packed on
     cpus_per_task: int
     memory_mib_per_task: int
     gpus_per_task: int = 0

@@ -75,6 +75,7 @@ def job_request(
     given = grant(namespace, asked, defaults)
     rank = shape(pods)
     _must_fit_some_node(gang, rank, nodes)
+    excluded = frozenset(excluded)
     return JobRequest(
         name=_PLAIN.sub("-", gang.name)[:64] or "gang",
         user=given.user,
@@ -89,6 +90,7 @@ def job_request(
             newest=max((p.created for p in pods), default=0.0),
         ),
         tasks=len(pods),
+        least_nodes=_least_nodes(len(pods), rank, [n for n in nodes if n.name not in excluded]),
         cpus_per_task=rank.cpus,
         memory_mib_per_task=rank.memory_mib,
         gpus_per_task=rank.gpus,
@@ -137,7 +139,7 @@ def _must_fit_some_node(gang: Gang, rank: Shape, nodes: Sequence[Node]) -> None:
             f"a pod of gang {gang.name!r} asks for {rank.gpus} GPUs, the largest managed node has "
             f"{most}: ask for at most {most} GPUs a pod and use more pods"
         )
-    if not any(_holds(n, rank) for n in nodes):
+    if not any(_ranks_on(n, rank) for n in nodes):
         cpus, mib = (
             max(n.cpu_milli for n in nodes) // 1000,
             max(n.memory_bytes for n in nodes) >> 20,
@@ -149,12 +151,22 @@ def _must_fit_some_node(gang: Gang, rank: Shape, nodes: Sequence[Node]) -> None:
         )
 
 
-def _holds(node: Node, rank: Shape) -> bool:
-    return (
-        node.cpu_milli // 1000 >= rank.cpus
-        and node.memory_bytes >> 20 >= rank.memory_mib
-        and node.gpus >= rank.gpus
-    )
+def _ranks_on(node: Node, rank: Shape) -> int:
+    """How many ranks fit on the node while it is empty."""
+    counts = [node.cpu_milli // 1000 // rank.cpus, (node.memory_bytes >> 20) // rank.memory_mib]
+    if rank.gpus:
+        counts.append(node.gpus // rank.gpus)
+    return min(counts)
+
+
+def _least_nodes(ranks: int, rank: Shape, nodes: Sequence[Node]) -> int:
+    """No allocation can do with fewer nodes.
+
+    Slurm's search of the tree looks for that many: told 1, it begins with a broken leaf and goes
+    on in the next one where a whole leaf would have held the gang.
+    """
+    most = max((_ranks_on(node, rank) for node in nodes), default=0)
+    return -(-ranks // most) if most else 1
 
 
 def _time_limit(gang: Gang, asked: Mapping[str, str], defaults: Defaults) -> int | None:

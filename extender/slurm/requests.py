@@ -3,8 +3,10 @@
 Measured on slurmctld 26.05.5 (select/cons_tres, CR_Core_Memory, external nodes of 16 cores and
 8 GPUs): ``tasks``, ``cpus_per_task`` and ``tres_per_task=gres/gpu:N`` never split a rank over
 nodes and fill each node before the next (two ranks of 4 GPUs, eight of 1, one of 8; three of 4
-get 8 + 4). ``maximum_nodes`` must stay out: Slurm then tries for that many nodes, and ranks
-without GPUs spread one to a node. Memory left out would take the whole node's.
+get 8 + 4). ``minimum_nodes`` is what the tree is searched for: with 1, four ranks of a node each
+land on a broken leaf and the next one while a whole leaf is free. ``maximum_nodes`` must stay
+out: Slurm then tries for that many nodes, and ranks without GPUs spread one to a node. Memory
+left out would take the whole node's.
 """
 
 from __future__ import annotations
@@ -29,7 +31,7 @@ def describe(request: JobRequest, group: str) -> JobDescription:
         current_working_directory="/",
         environment=["SLUICE=1"],
         admin_comment=stamp_text(request.stamp),
-        minimum_nodes=1,
+        minimum_nodes=request.least_nodes,
         tasks=request.tasks,
         cpus_per_task=max(1, request.cpus_per_task),
         tres_per_task=_gpus(request),

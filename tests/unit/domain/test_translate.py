@@ -57,6 +57,30 @@ def test_one_job_for_the_whole_gang() -> None:
 
 
 @pytest.mark.parametrize(
+    ("ranks", "gpus", "cpu_milli", "least"),
+    [
+        (4, 8, 1000, 4),
+        (2, 4, 1000, 1),
+        (5, 3, 1000, 3),  # two to a node
+        (6, 0, 16_000, 2),  # four to a node, by CPU
+        (3, 1, 33_000, 3),  # one to a node, by CPU
+    ],
+)
+def test_slurm_is_told_on_how_few_nodes_the_ranks_can_be(
+    ranks: int, gpus: int, cpu_milli: int, least: int
+) -> None:
+    each = Resources(cpu_milli, GIB, gpus)
+    job = request(gang(*(pod(i, resources=each) for i in range(ranks))))
+    assert job.least_nodes == least
+
+
+def test_an_excluded_node_does_not_count_however_large_it_is() -> None:
+    large = node("n9", gpus=16)
+    job = request(gang(pod(0), pod(1)), nodes=[node("n0"), node("n1"), large], excluded={"n9"})
+    assert job.least_nodes == 2
+
+
+@pytest.mark.parametrize(
     ("resources", "cpus", "mib"),
     [
         (Resources(0, 0, 0), 1, 1),
