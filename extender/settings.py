@@ -242,7 +242,7 @@ class Nodes(Group):
         1,
         ge=1,
         le=64,
-        description="Sockets of a created node. CPUs that do not divide by it count as one socket.",
+        description="Sockets of a created node; fewer where its CPUs do not divide by them.",
     )
     resync_seconds: Seconds = Field(
         300.0,
@@ -262,7 +262,7 @@ class Gangs(Group):
     )
     event_interval_seconds: Seconds = Field(
         60.0,
-        description="The least time between two equal Events on one pod, in seconds.",
+        description="The least time between two equal Events about one gang, in seconds.",
     )
 
 

@@ -28,6 +28,10 @@ class Says(NamedTuple):
 WORDS = {bool: "true or false", int: "a whole number", float: "a number", str: "text"}
 
 
+class _WrongKey(ValueError):
+    """A key that YAML allows and settings do not."""
+
+
 class _Loader(yaml.SafeLoader):
     """YAML that refuses a key given twice; PyYAML would drop the first."""
 
@@ -36,9 +40,9 @@ class _Loader(yaml.SafeLoader):
         for key, _ in node.value:
             line = key.start_mark.line + 1
             if not isinstance(key, yaml.ScalarNode):
-                raise ValueError(f"the file is not YAML of settings: line {line}: no key is a list")
+                raise _WrongKey(f"line {line}: a key is a word, not a list or a mapping")
             if key.value in seen:
-                raise ValueError(f"{key.value}: given twice, the second time in line {line}")
+                raise _WrongKey(f"{key.value}: given twice, the second time in line {line}")
             seen.add(key.value)
         return super().construct_mapping(node, deep)
 
@@ -51,7 +55,9 @@ def read_yaml(path: Path) -> dict[str, Any]:
         raise ValueError(f"the file cannot be read: {error.strerror or error}") from None
     except UnicodeDecodeError as error:
         raise ValueError(f"the file is not UTF-8: {error.reason} at byte {error.start}") from None
-    except (yaml.YAMLError, RecursionError) as error:
+    except _WrongKey:
+        raise
+    except (yaml.YAMLError, RecursionError, ValueError) as error:
         raise ValueError(f"the file is not YAML: {' '.join(str(error).split())}") from None
     if loaded is None:
         return {}
@@ -156,15 +162,25 @@ def explain(
         if found["type"] == "extra_forbidden":
             problems.append(f"{key}{source}: unknown{_nearest(key, fields)}")
         elif field := fields.get(key):
-            value = json.dumps(found["input"], default=str, ensure_ascii=False)
             may = f"{allowed(field)}, default {default(field)}"
-            problems.append(f"{key}{source}: {value} is not allowed; it may be {may}")
+            problems.append(
+                f"{key}{source}: {_shown(found['input'])} is not allowed; it may be {may}"
+            )
         elif found["type"] == "value_error":
             problems.append(str(found["ctx"]["error"]))
         else:
             inner = ", ".join(name for name in fields if name.startswith(f"{key}."))
             problems.append(f"{key}{source}: a group of settings is wanted here: {inner}")
     return problems
+
+
+def _shown(value: object) -> str:
+    """A value as JSON writes it, cut where it gets long."""
+    try:
+        text = json.dumps(value, default=str, ensure_ascii=False)
+    except (ValueError, TypeError, RecursionError):  # a mapping with odd keys, a list of itself
+        text = f"a {type(value).__name__}"
+    return text if len(text) <= 80 else f"{text[:77]}…"
 
 
 def _source(variable: str, environ: Mapping[str, str]) -> str:

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
+import hypothesis
 import pytest
 import yaml
+from hypothesis import given
+from hypothesis import strategies as st
 
 from extender.settings import Settings, SettingsError, load
 from extender.settings_text import default, keys, reference
@@ -19,8 +25,6 @@ KEYS = {".".join(path): field for path, field in keys(Settings)}
 
 @pytest.fixture(autouse=True)
 def _no_variables(monkeypatch: pytest.MonkeyPatch) -> None:
-    import os
-
     for name in list(os.environ):
         if name.upper().startswith("SLUICE_"):
             monkeypatch.delenv(name)
@@ -266,12 +270,19 @@ class TestProblems:
             ("just words", "the file holds no groups of settings"),
             ("http: {port: 1}\nhttp: {}", "http: given twice, the second time in line 2"),
             ("http:\n  port: 1\n  port: 2", "port: given twice, the second time in line 3"),
-            ("[" * 1500, "the file is not YAML: "),
+            ("[" * 990, "the file is not YAML: "),
             ("a: !!python/object:os.system x", "the file is not YAML: "),
-            ("? [a, b]\n: c", "the file is not YAML of settings: line 1: no key is a list"),
-            ("http:\n  ? {a: b}\n  : c", "the file is not YAML of settings: line 2: "),
+            ("? [a, b]\n: c", "line 1: a key is a word, not a list or a mapping"),
+            ("http:\n  ? {a: b}\n  : c", "line 2: a key is a word, not a list or a mapping"),
             ("1: 2", "1: unknown; there are cluster, log, http"),
             ("http: {1: 2}", "http.1: unknown; did you mean http.port?"),
+            ("cluster: 2026-13-45", "the file is not YAML: month must be in 1..12"),
+            ("http: {port: 2026-12-01}", 'http.port: "2026-12-01" is not allowed'),
+            ("http: {port: .nan}", "http.port: NaN is not allowed"),
+            ("gangs: {event_interval_seconds: .nan}", "gangs.event_interval_seconds: NaN is not"),
+            ("gangs: {event_interval_seconds: .inf}", "gangs.event_interval_seconds: Infinity is"),
+            ("cluster: &a [*a]", "cluster: a list is not allowed"),
+            ("http: {host: [[" + "x" * 200 + "]]}", 'http.host: [["xxxxxxxxxx'),
             ("http: [1]", "http: a group of settings is wanted here: http.host"),
             ("cluster: ", "cluster: {} is not allowed; it may be up to 63 small letters"),
         ],
@@ -318,3 +329,25 @@ def test_settings_do_not_change() -> None:
         Settings().http.port = 1  # type: ignore[misc]
     with pytest.raises(ValueError, match="frozen"):
         Settings().cluster = "x"  # type: ignore[misc]
+
+
+VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=9),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=9), inner),
+    max_leaves=6,
+)
+DOCUMENTS = st.dictionaries(
+    st.sampled_from([*Settings.model_fields, "x"]),
+    VALUES | st.dictionaries(st.sampled_from([key.split(".")[-1] for key in KEYS]), VALUES),
+    max_size=4,
+)
+
+
+@given(st.one_of(DOCUMENTS.map(yaml.safe_dump), st.text(max_size=60)))
+@hypothesis.settings(max_examples=100, deadline=None)
+def test_whatever_the_file_holds_the_answer_is_settings_or_sentences(content: str) -> None:
+    with TemporaryDirectory() as directory:
+        path = Path(directory) / "sluice.yaml"
+        path.write_text(content, encoding="utf-8", errors="surrogatepass")
+        with suppress(SettingsError):
+            load(path)
