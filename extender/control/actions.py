@@ -28,7 +28,7 @@ _log = structlog.get_logger(__name__)
 
 
 class Actions:
-    """The hands. Errors are the caller's: ``Refusal``, ``SlurmError``, ``Kube…``."""
+    """The hands. Errors are the caller's, as a group: ``Refusal``, ``SlurmError``, ``Kube…``."""
 
     def __init__(
         self,
@@ -56,11 +56,13 @@ class Actions:
         self._patching = asyncio.Semaphore(patches)
 
     async def carry_out(self, gang: Gang, actions: Sequence[Action]) -> None:
-        """All actions of one decision, those on pods side by side."""
+        """All actions of one decision, side by side; one that fails does not stop the others."""
         started = time.monotonic()
-        async with asyncio.TaskGroup() as group:
-            for action in actions:
-                group.create_task(self._one(gang, action))
+        done = await asyncio.gather(
+            *(self._one(gang, action) for action in actions), return_exceptions=True
+        )
+        if failures := [error for error in done if isinstance(error, Exception)]:
+            raise ExceptionGroup("actions failed", failures)
         if any(isinstance(action, Release) for action in actions):
             metrics.place_seconds.observe(time.monotonic() - started)
 

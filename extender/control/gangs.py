@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import random
 import time
 from collections.abc import Callable
 
@@ -18,10 +19,11 @@ from extender.domain.lifecycle import Decision, GangState, Submit, decide
 from extender.domain.model import Gang, Job
 from extender.domain.policy import Refusal
 from extender.kube.client import KubeError, KubeUnavailable
-from extender.slurm.port import SlurmDenied, SlurmError, SlurmRefused
+from extender.slurm.port import SlurmError, SlurmRefused
 
 _log = structlog.get_logger(__name__)
 _RETRY_SECONDS = 1.0
+_RETRY_MOST_SECONDS = 60.0
 _REFUSED_SECONDS = 30.0
 _REFUSED_MOST_SECONDS = 600.0
 _SWEEP_SECONDS = 10.0
@@ -46,6 +48,7 @@ class GangLoop:
         self._busy: set[str] = set()
         self._wake = asyncio.Event()
         self._refused: dict[str, _Refused] = {}
+        self._failures: dict[str, int] = {}  # in a row
         self.turned = time.monotonic()
 
     def wire(
@@ -98,14 +101,21 @@ class GangLoop:
                 await self._reconcile(gang_id)
         except Exception:  # the loop must not stop for one gang; nothing is swallowed
             _log.exception("gang not handled", gang=gang_id)
-            self._later(gang_id)
+            self._retry(gang_id)
         finally:
             self._busy.discard(gang_id)
             if gang_id in self._dirty:
                 self._wake.set()
 
-    def _later(self, gang_id: str, seconds: float = _RETRY_SECONDS) -> None:
+    def _later(self, gang_id: str, seconds: float) -> None:
         asyncio.get_running_loop().call_later(seconds, self.touch, gang_id)
+
+    def _retry(self, gang_id: str) -> None:
+        """After 1, 2, 4 … 60 s, give or take a third: many that failed together come apart."""
+        failures = self._failures.get(gang_id, 0)
+        self._failures[gang_id] = min(failures + 1, 10)
+        pause = min(_RETRY_SECONDS * 2**failures, _RETRY_MOST_SECONDS)
+        self._later(gang_id, pause * (0.67 + 0.66 * random.random()))
 
     async def _reconcile(self, gang_id: str) -> None:
         jobs = self._jobs.of_gang(gang_id)
@@ -132,6 +142,7 @@ class GangLoop:
         try:
             await self._actions.carry_out(gang, decision.actions)
             self._refused.pop(gang.id, None)
+            self._failures.pop(gang.id, None)
         except* Refusal as group:
             self._refuse(gang, decision, _first(group))
         except* SlurmRefused as group:
@@ -140,8 +151,7 @@ class GangLoop:
             why = _first(group)
             _log.warning("action failed", gang=f"{gang.namespace}/{gang.name}", why=why)
             self._journal.note(gang.id, f"Will be tried again: {why}")
-            denied = group.subgroup(SlurmDenied) is not None
-            self._later(gang.id, 5 * _RETRY_SECONDS if denied else _RETRY_SECONDS)
+            self._retry(gang.id)
 
     # -- refusals ---------------------------------------------------------------------------
 
@@ -182,6 +192,7 @@ class GangLoop:
 
     def _forget(self, gang_id: str) -> None:
         self._refused.pop(gang_id, None)
+        self._failures.pop(gang_id, None)
         self._journal.forget(gang_id)
         self._jobs.forget(gang_id)
         self._reports.forget(gang_id)

@@ -13,11 +13,11 @@ from collections.abc import Callable
 import structlog
 
 from extender.control.cluster import Cluster
-from extender.domain.model import Node
+from extender.domain.model import Node, NodeSpec
 from extender.domain.topology import node_spec
 from extender.domain.wellknown import MANAGED, TAINT
 from extender.kube.client import STRATEGIC, KubeClient, KubeError, KubeUnavailable, encode
-from extender.slurm.port import Slurm, SlurmError
+from extender.slurm.port import Slurm, SlurmError, SlurmRefused
 
 _log = structlog.get_logger(__name__)
 _TAINT = {"key": TAINT, "effect": "NoSchedule", "value": "slurm"}
@@ -47,12 +47,9 @@ class NodeLoop:
         self._feature, self._root, self._sockets = feature, root, sockets
         self._resync = resync_seconds
         self._in_slurm: frozenset[str] | None = None  # None: never listed
+        self.synced = False  # every managed node has been listed or tried once
         self._wake = asyncio.Event()
         self.problem = "Slurm's nodes have not been listed yet"
-
-    @property
-    def synced(self) -> bool:
-        return self._in_slurm is not None and not self.problem
 
     def in_slurm(self) -> frozenset[str]:
         """The names of Slurm's nodes as last listed."""
@@ -73,8 +70,11 @@ class NodeLoop:
                     next_list = time.monotonic() + self._resync
                 if self._missing() and self._manage:
                     await self._list()  # never create from an old list
-                    await self._create()
+                    await self._create(self._missing())
                 self._say_missing()
+                if not self.synced:
+                    self.synced = True
+                    self._changed()
                 await self._taint_all()
                 pause = self._resync
             except (SlurmError, KubeError, KubeUnavailable) as error:
@@ -97,10 +97,7 @@ class NodeLoop:
         known = self.in_slurm()
         return [node for name, node in self._cluster.nodes.items() if name not in known]
 
-    async def _create(self) -> None:
-        missing = self._missing()
-        if not missing:
-            return
+    async def _create(self, missing: list[Node]) -> None:
         specs = [
             node_spec(n, root=self._root, feature=self._feature, sockets=self._sockets)
             for n in missing
@@ -108,10 +105,22 @@ class NodeLoop:
         ]
         try:
             await self._slurm.create_nodes(specs)
-        finally:
-            await self._list()
+        except SlurmRefused:
+            await self._create_one_by_one(specs)
+        await self._list()
         _log.info("nodes created in Slurm", count=len(specs))
         self._changed()
+
+    async def _create_one_by_one(self, specs: list[NodeSpec]) -> None:
+        """One node that Slurm refuses must not keep the others out."""
+        await self._list()
+        for spec in specs:
+            if spec.name in self.in_slurm():
+                continue
+            try:
+                await self._slurm.create_nodes([spec])
+            except SlurmRefused as error:
+                _log.error("node refused by Slurm", node=spec.name, why=str(error))
 
     def _say_missing(self) -> None:
         missing = self._missing()

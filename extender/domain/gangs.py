@@ -30,9 +30,15 @@ def natural(text: str) -> tuple[tuple[int, int, str], ...]:
 
 
 def opted_in(pod: Pod, namespace: Namespace | None, scheduler: str) -> bool:
-    """The pod is Slurm's to place: it names our scheduler, and its namespace or itself opted in."""
+    """The pod is Slurm's to place: it names our scheduler, and its namespace or itself opted in.
+
+    A pod that is gated or placed already stays so when its namespace opts out: otherwise it would
+    wait for ever, or run on nodes that Slurm hands out again.
+    """
     if pod.scheduler != scheduler:
         return False
+    if pod.gated or names.JOB_ID in pod.annotations:
+        return True
     labels = namespace.labels if namespace else {}
     return "true" in (labels.get(names.MANAGED), pod.labels.get(names.MANAGED))
 

@@ -46,7 +46,7 @@ def test_pods_jobs_and_namespaces_in_any_order(cluster: Cluster, order: tuple[in
 
 def test_a_namespace_that_opts_out_lets_its_pods_go(cluster: Cluster, touched: list[str]) -> None:
     cluster.namespace_seen(ML)
-    cluster.pod_seen(pod(None))
+    cluster.pod_seen(pod(None, gates=()))
     assert cluster.gang_ids() == ["train-uid"]
     touched.clear()
     cluster.namespace_seen(Namespace("ml"))

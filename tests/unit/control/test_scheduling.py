@@ -69,8 +69,8 @@ async def test_a_waiting_pod_waits_with_a_constant_message(world: World) -> None
 
 
 async def test_a_pod_that_did_not_opt_in_is_told_what_to_do(world: World) -> None:
-    world.see(pod(0, namespace="other"))
-    verdict = world.verdict(pod(0, namespace="other"))
+    world.see(pod(0, namespace="other", gates=()))
+    verdict = world.verdict(pod(0, namespace="other", gates=()))
     assert verdict.kind is VerdictKind.WAIT
     assert "sluice.dev/managed=true" in verdict.message
 

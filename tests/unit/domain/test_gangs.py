@@ -5,7 +5,7 @@ import pytest
 from extender.domain import wellknown as names
 from extender.domain.gangs import Membership, form, membership, natural, opted_in
 from extender.domain.model import Gang, GangKind, Namespace, Pod
-from tests.builders import pod, workload
+from tests.builders import placed, pod, workload
 
 MANAGED = {names.MANAGED: "true"}
 
@@ -29,8 +29,13 @@ def formed(*pods: Pod, jobs: object = None) -> Gang:
 def test_opt_in(
     namespace_labels: dict[str, str], pod_labels: dict[str, str], scheduler: str, taken: bool
 ) -> None:
-    told = opted_in(pod(labels=pod_labels), Namespace("ml", namespace_labels), scheduler)
-    assert told is taken
+    plain = pod(labels=pod_labels, gates=())
+    assert opted_in(plain, Namespace("ml", namespace_labels), scheduler) is taken
+
+
+@pytest.mark.parametrize("taken", [pod(0), placed(0, "n0")], ids=["gated", "placed"])
+def test_a_namespace_that_opts_out_keeps_what_it_has(taken: Pod) -> None:
+    assert opted_in(taken, Namespace("ml"), "sluice")
 
 
 def test_an_indexed_job_is_one_gang() -> None:
