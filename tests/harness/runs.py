@@ -103,6 +103,7 @@ class Run:
     def finish(self, keep: bool) -> None:
         """Everything has ended: remove the directory, or keep it for its logs."""
         if keep:
+            shutil.rmtree(self.directory / "etcd", ignore_errors=True)  # 130 MB that nobody reads
             (self.directory / "ended").touch()
         else:
             shutil.rmtree(self.directory, ignore_errors=True)
