@@ -22,6 +22,7 @@ _USER_ID = 2010
 _AUTHENTICATION = 1007
 # A controller in standby, one that shuts down, and a slurmdbd that cannot be reached
 _AWAY = frozenset({2027, 2041, 2131, 7000, 7008})
+_EINVAL = 22  # new/node/: a GRES type that gres.conf does not have
 
 
 def failure(problems: Sequence[Problem], status: int, what: str) -> SlurmError:
@@ -36,7 +37,7 @@ def failure(problems: Sequence[Problem], status: int, what: str) -> SlurmError:
             " or root"
         )
     # Below 2000: no number (-1), errno (1 is SLURM_ERROR read as EPERM), communication (1000-1999)
-    if code < 2000 or code in _AWAY or 5000 <= code < 6000:
+    if (code < 2000 and code != _EINVAL) or code in _AWAY or 5000 <= code < 6000:
         return SlurmUnavailable(f"slurmctld did not {what}: {said}")
     return SlurmRefused(f"Slurm refused to {what}: {said}", code)
 

@@ -38,6 +38,12 @@ def job(info: JobInfo) -> Job:
     )
 
 
+def accepted(info: JobInfo) -> bool:
+    """Not one that slurmctld refused at submit: of those that no node can hold (error 2014) it
+    keeps a record, FAILED for BadConstraints, until MinJobAge."""
+    return state(info.job_state) is not JobState.FAILED or info.state_reason != "BadConstraints"
+
+
 def recorded(record: DbJob) -> Job:
     """A job as accounting tells it: without shares, for it holds nothing any more."""
     base = state(_words(record.state.current))

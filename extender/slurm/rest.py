@@ -74,6 +74,8 @@ class RestSlurm:
         await self._states([1])
 
     async def submit(self, request: JobRequest) -> int:
+        """An id counts, whatever else is said: slurmctld queues a job that cannot start yet (72xx,
+        and 2014 with a constraint that no free node meets) and slurmrestd calls that an error."""
         answer = await self._restd.call(
             "POST",
             "job/submit",
@@ -81,6 +83,7 @@ class RestSlurm:
             "submit the job",
             body=wire.Submission(describe(request, self._group)),
             failure=lambda problems, status: errors.submit_failure(problems, status, request),
+            done=lambda submitted: submitted.job_id > 0,
         )
         if not answer.job_id:
             raise SlurmUnavailable("slurmrestd took the job and named no id for it")
@@ -119,7 +122,7 @@ class RestSlurm:
         answer = await self._restd.call(
             "GET", "jobs/", wire.Jobs, "list jobs", params=[("flags", "ALL")], long=True
         )
-        listed = [reading.job(info) for info in answer.jobs or () if info.admin_comment]
+        listed = [reading.job(info) for info in answer.jobs or () if reading.accepted(info)]
         ours = [job for job in listed if job.stamp and job.stamp.sluice == self._cluster]
         read = await asyncio.gather(*(self._with_shares(job) for job in ours))
         return [job for job in read if job is not None]

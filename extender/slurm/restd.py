@@ -25,7 +25,7 @@ VERSIONS = ("v0.0.45", "v0.0.44", "v0.0.43")
 R = TypeVar("R", bound=Reply)
 Failure = Callable[[Sequence[Problem], int], SlurmError]
 Counted = Callable[[str, str], None]
-"""Told of every exchange: the call ("GET jobs/state") and its outcome (an HTTP status, or "none")."""
+"""Told of every exchange: the call ("GET jobs/state") and the HTTP status, or "none"."""
 
 
 class Slurmrestd:
@@ -92,10 +92,12 @@ class Slurmrestd:
         body: msgspec.Struct | None = None,
         long: bool = False,
         failure: Failure | None = None,
+        done: Callable[[R], bool] = lambda _: False,
     ) -> R:
         """Ask ``/{service}/{version}/{path}`` and return the body, or raise what it says.
 
-        ``what`` completes "Slurm refused to …". ``failure`` makes the error out of ``errors[]``.
+        ``what`` completes "Slurm refused to …". ``failure`` makes the error out of ``errors[]``;
+        ``done`` tells that what was asked happened in spite of them.
         """
         version = await self.version()
         response = await self._authorized(
@@ -112,11 +114,11 @@ class Slurmrestd:
                 f"{self._where} no longer knows {path} in {version}: was it up- or downgraded?"
             )
         decoded = self._decode(response, reply, what)
-        if decoded.errors:
+        if decoded.errors and not done(decoded):
             if failure is not None:
                 raise failure(decoded.errors, response.status_code)
             raise errors.failure(decoded.errors, response.status_code, what)
-        if response.is_error:
+        if response.is_error and not decoded.errors:
             raise SlurmUnavailable(f"{self._where} answered {response.status_code} to: {what}")
         return decoded
 
