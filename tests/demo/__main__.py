@@ -45,7 +45,6 @@ def run(screen: Screen) -> None:
         "Kubernetes and Slurm themselves. While the parts start, the contents:"
     )
     screen.output("\n".join(f"{i}. {title}" for i, (title, _) in enumerate(CHAPTERS, 1)))
-    screen.gap()
     with Stack.start(FABRIC, run_milliseconds=RUN_MILLISECONDS) as stack:
         stack.sluice.start()
         started = time.monotonic()

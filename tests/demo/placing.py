@@ -35,7 +35,7 @@ def cluster(teller: Teller) -> None:
             labels={"sluice.dev/managed": "true"},
             annotations={"sluice.dev/user": user, "sluice.dev/account": account},
         )
-    screen.say("Another team has two Jobs running already, each kept to the rack of its data.")
+    screen.say("Another team has two Jobs, sim-a and sim-b, each kept to the rack of its data.")
     for name in busy.RACKS:
         admin.create(f"/apis/batch/v1/namespaces/{busy.NAMESPACE}/jobs", busy.manifest(name))
     facts = teller.claim(

@@ -30,10 +30,11 @@ class Screen:
 
     def __init__(self, stream: TextIO | None = None) -> None:
         stream = stream or sys.stdout
-        self.plain = not stream.isatty() or "NO_COLOR" in os.environ
+        self.plain = not stream.isatty() or bool(os.environ.get("NO_COLOR"))
         self._console = Console(
-            file=stream, highlight=False, markup=False, emoji=False, no_color=self.plain
-        )
+            file=stream, highlight=False, markup=False, emoji=False,
+            color_system=None if self.plain else "auto",
+        )  # fmt: skip
         room = WIDTH if not stream.isatty() else min(WIDTH, self._console.width)
         self._console.width = room
         self._text_width = room - INDENT - 2
@@ -79,7 +80,7 @@ class Screen:
     def table(self, head: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
         """Columns under a head; cells that are names of jobs or racks are coloured alike."""
         table = Table(
-            box=None if self.plain else box.SIMPLE_HEAD, header_style="bold", pad_edge=False,
+            box=None if self.plain else box.SIMPLE_HEAD, header_style="bold", pad_edge=False, show_edge=False,
             padding=(0, 2, 0, 0),
         )  # fmt: skip
         for title in head:

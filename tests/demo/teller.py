@@ -51,7 +51,7 @@ class Teller:
         Raises ClaimFailed, after a cross, when it is not so within the time.
         """
         deadline = time.monotonic() + within_seconds
-        with step(f"checking: {text}"):
+        with step(f"checking: {text.rstrip('.')}"):
             while True:
                 found = self.read()
                 wrong = problem(found)
