@@ -8,7 +8,6 @@ from collections.abc import Callable, Sequence
 
 import msgspec
 import structlog
-from ClusterShell.NodeSet import NodeSet
 
 from extender.control import metrics
 from extender.control.cluster import Cluster
@@ -145,8 +144,8 @@ class Actions:
             node=action.node,
             rank=action.rank,
             ranks=action.ranks,
-            nodelist=folded(action.nodes),
-            node_count=len(action.nodes),
+            nodelist=action.nodes.folded,
+            node_count=len(action.nodes.names),
         )
         async with self._patching:
             self._scheduling.expect(pod, action.node, action.job_id)
@@ -179,8 +178,3 @@ class Actions:
                 raise
         metrics.kube_writes.labels("evict", "done").inc()
         _log.info("pod deleted", pod=f"{pod.namespace}/{pod.name}", why=action.why)
-
-
-def folded(nodes: Sequence[str]) -> str:
-    """Node names as Slurm writes them, "k[0-3,7]"; the order of ranks is in the ranks."""
-    return str(NodeSet.fromlist(list(nodes)))

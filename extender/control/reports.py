@@ -53,6 +53,7 @@ class Reports:
         self._conditions: dict[str, tuple[Pod, Decision]] = {}  # pod uid -> to be written
         self._told: dict[str, str] = {}  # pod uid -> message of its condition
         self._events: asyncio.Queue[dict[str, Any]] = asyncio.Queue(maxsize=1000)
+        self._patience: dict[str, asyncio.TimerHandle] = {}
         self._work = asyncio.Event()
 
     def decided(self, gang: Gang, decision: Decision) -> None:
@@ -60,14 +61,15 @@ class Reports:
         if decision.state in _AT_ONCE:
             self._tell(gang, decision)
         elif decision.state in _WAITING:
-            loop = asyncio.get_running_loop()
-            loop.call_later(_PATIENCE_SECONDS, self._tell_if_still, gang.id, decision)
+            self._wait_and_tell(gang.id)
         elif decision.state is GangState.RUNNING:
             self._tell(gang, decision, only_told=True)
         elif decision.state is GangState.ENDING:
             self._event(gang, decision)
 
     def forget(self, gang_id: str) -> None:
+        if timer := self._patience.pop(gang_id, None):
+            timer.cancel()
         for key in [k for k in self._last_event if k[0] == gang_id]:
             del self._last_event[key]
 
@@ -82,11 +84,17 @@ class Reports:
 
     # -- what to tell -----------------------------------------------------------------------
 
-    def _tell_if_still(self, gang_id: str, decision: Decision) -> None:
-        """It waits for longer than a moment: worth a line."""
-        gang = self._cluster.gang(gang_id)
+    def _wait_and_tell(self, gang_id: str) -> None:
+        """One timer a gang: when it waits for longer than a moment, that is worth a line."""
+        if gang_id not in self._patience:
+            loop = asyncio.get_running_loop()
+            timer = loop.call_later(_PATIENCE_SECONDS, self._tell_if_waiting, gang_id)
+            self._patience[gang_id] = timer
+
+    def _tell_if_waiting(self, gang_id: str) -> None:
+        self._patience.pop(gang_id, None)
         last = self._journal.last(gang_id)
-        if gang and last and (last.state, last.reason) == (decision.state, decision.reason):
+        if last and last.state in _WAITING and (gang := self._cluster.gang(gang_id)):
             self._tell(gang, last)
 
     def _tell(self, gang: Gang, decision: Decision, *, only_told: bool = False) -> None:

@@ -99,7 +99,7 @@ def rank_key(pod: Pod) -> int | None:
 
 def _rank_order(pod: Pod) -> tuple[int, tuple[tuple[int, int, str], ...], float]:
     key = rank_key(pod)
-    return (key if key is not None else 0, natural(pod.name), pod.created)
+    return (0, natural(pod.name), pod.created) if key is None else (key, (), pod.created)
 
 
 def _declared_size(gang: str, pods: tuple[Pod, ...]) -> tuple[int, str]:

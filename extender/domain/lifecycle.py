@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from enum import StrEnum
 
+from ClusterShell.NodeSet import NodeSet
 from msgspec import Struct
 
 from extender.domain.gangs import rank_key
@@ -55,6 +56,13 @@ class Confirm(Struct, frozen=True):
     job: Job
 
 
+class Nodes(Struct, frozen=True):
+    """The nodes of an allocation."""
+
+    names: tuple[str, ...]  # in fabric order
+    folded: str  # as Slurm writes them, "k[0-3,7]"; the order of ranks is in the ranks
+
+
 class Release(Struct, frozen=True):
     """Give a pod its node, rank and job, and take the gate off, in one write."""
 
@@ -63,7 +71,7 @@ class Release(Struct, frozen=True):
     node: str
     rank: int
     ranks: int
-    nodes: tuple[str, ...]  # of the gang, in fabric order
+    nodes: Nodes  # of the gang, one value for all of its pods
 
 
 class End(Struct, frozen=True):
@@ -226,8 +234,9 @@ def _allocated(
         end = End(job, 0, str(misfit))
         return Decision(GangState.QUEUED, f"{_sentence(str(misfit))} It asks again.", (end,), job)
     order = tuple(dict.fromkeys(slot_nodes))
+    held = Nodes(order, folded(order))
     releases = tuple(
-        Release(ranks[rank], job.id, node, rank, gang.size, order) for rank, node in chosen.items()
+        Release(ranks[rank], job.id, node, rank, gang.size, held) for rank, node in chosen.items()
     )
     count = len(order)
     reason = f"Slurm job {job.id} holds {count} node{'s' * (count > 1)}; pods are being placed."
@@ -252,6 +261,11 @@ def _incomplete(job: Job, have: int, want: int, now: float) -> Decision:
 
 
 # -- readings ---------------------------------------------------------------------------------
+
+
+def folded(nodes: Sequence[str]) -> str:
+    """Node names as Slurm folds them; once a gang, since it costs as much as a patch."""
+    return str(NodeSet.fromlist(list(nodes)))
 
 
 def _job_of(pod: Pod) -> int:

@@ -15,6 +15,7 @@ from extender.domain.lifecycle import (
     Evict,
     GangState,
     Look,
+    Nodes,
     Release,
     Submit,
     decide,
@@ -126,7 +127,7 @@ def test_all_pods_are_released_together_in_rank_order() -> None:
     assert [(r.pod.name, r.rank, r.node) for r in releases] == [
         (f"train-{i}", i, f"n{i}") for i in range(4)
     ]
-    assert {r.nodes for r in releases} == {("n0", "n1", "n2", "n3")}
+    assert {r.nodes for r in releases} == {Nodes(("n0", "n1", "n2", "n3"), "n[0-3]")}
     assert {(r.job_id, r.ranks) for r in releases} == {(7, 4)}
 
 
