@@ -2,74 +2,30 @@
 
 from __future__ import annotations
 
-import asyncio
 import http.client
 import json
 import socket
-import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
-import uvloop
+from structlog.testing import capture_logs
 
-from extender.api.app import server
 from extender.api.scheduler import ELSEWHERE
 from extender.domain.views import WAITING, Verdict, VerdictKind
 from tests.bench.filter_http import measure
-from tests.unit.api.fakes import Memory, api, node, pod
+from tests.component.serving import Service, wait_until
+from tests.unit.api.fakes import node, pod
 
 NAMES = [f"node-{i:04}" for i in range(5000)]
-LIMIT = 32 << 20
-
-
-class Slow(Memory):
-    """A bind takes as long as it is told to."""
-
-    bind_seconds = 0.0
-    bound = 0
-
-    async def bind(self, namespace: str, name: str, uid: str, node: str) -> str:
-        await asyncio.sleep(self.bind_seconds)
-        self.bound += 1
-        return await super().bind(namespace, name, uid, node)
-
-
-class Service:
-    def __init__(self) -> None:
-        self.memory = Slow()
-        with socket.create_server(("127.0.0.1", 0)) as probe:
-            self.port = probe.getsockname()[1]
-        self._server = server(api(self.memory, LIMIT), "127.0.0.1", self.port)
-        self._thread = threading.Thread(target=uvloop.run, args=(self._server.serve(),))
-
-    def __enter__(self) -> Service:
-        self._thread.start()
-        wait_until(lambda: self._server.started)
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._server.should_exit = True
-        self._thread.join(10)
-        assert not self._thread.is_alive()
-
-    def connect(self) -> http.client.HTTPConnection:
-        return http.client.HTTPConnection("127.0.0.1", self.port, timeout=20)
 
 
 @pytest.fixture
 def service() -> Iterator[Service]:
     with Service() as running:
         yield running
-
-
-def wait_until(done: Callable[[], bool], seconds: float = 10.0) -> None:
-    deadline = time.monotonic() + seconds
-    while not done():
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
 
 
 def post(connection: http.client.HTTPConnection, verb: str, arguments: Any) -> Any:
@@ -97,7 +53,7 @@ def test_one_connection_serves_many_calls(service: Service) -> None:
 
 def test_idle_connections_outlive_those_of_go(service: Service) -> None:
     """Go's client drops them after 90 s; one that we drop first loses a bind in flight."""
-    assert service._server.config.timeout_keep_alive > 90
+    assert service.server.config.timeout_keep_alive > 90
 
 
 @pytest.mark.parametrize("form", ["names", "objects"])
@@ -203,8 +159,19 @@ def test_people_and_probes_share_the_port(service: Service) -> None:
 def test_the_benchmark_measures(service: Service) -> None:
     """Loose limits: this asks whether it works, `make bench` asks how fast it is."""
     service.memory.verdicts["a"] = Verdict(VerdictKind.NODE, NAMES[0])
-    result = measure(
-        f"http://127.0.0.1:{service.port}/extender", pod("a"), NAMES, calls=200, calls_with_all=20
-    )
+    result = measure(service.url_prefix, pod("a"), NAMES, calls=200, calls_with_all=20)
     assert 0 < result["one_name"]["p50_ms"] <= result["one_name"]["p99_ms"] < 100
     assert 0 < result["5000_names"]["p50_ms"] <= result["5000_names"]["p99_ms"] < 500
+
+
+def test_a_defect_gives_people_a_sentence(service: Service) -> None:
+    service.memory.crash = ZeroDivisionError("boom")
+    connection = service.connect()
+    with capture_logs() as logs:
+        connection.request("GET", "/v1/gangs")
+        response = connection.getresponse()
+    assert response.status == 500
+    assert json.loads(response.read()) == {
+        "error": "Sluice failed to answer; its log has the cause"
+    }
+    assert [(line["event"], line["path"]) for line in logs] == [("request failed", "/v1/gangs")]

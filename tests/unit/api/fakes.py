@@ -50,6 +50,8 @@ class Memory:
         return self.why_not_bound
 
     def gangs(self, namespace: str | None) -> Sequence[GangSummary]:
+        if self.crash:
+            raise self.crash
         return [v for v in self.views if namespace in (None, v.namespace)]
 
     async def gang(self, namespace: str, name: str) -> GangView | None:

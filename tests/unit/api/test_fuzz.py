@@ -87,7 +87,7 @@ def test_bytes(verb: str, content: bytes) -> None:
     check(verb, content)
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=250, deadline=None)
 @given(CALLS, VERDICTS)
 def test_nearly_right(asked: tuple[str, Any], verdict: Verdict) -> None:
     verb, arguments = asked

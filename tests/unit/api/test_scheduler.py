@@ -6,6 +6,7 @@ import json
 from typing import Any
 
 import pytest
+from structlog.testing import capture_logs
 
 from extender.api.scheduler import ELSEWHERE, NOT_OFFERED
 from extender.api.verb import INTERNAL
@@ -202,15 +203,15 @@ class TestFailures:
         self.refused(verb, result, "the request body is larger than http.body_limit_mib (1 MiB)")
 
     @pytest.mark.parametrize("verb", VERBS)
-    def test_a_defect_is_logged_and_named(
-        self, verb: str, capsys: pytest.CaptureFixture[str]
-    ) -> None:
+    def test_a_defect_is_logged_and_named(self, verb: str) -> None:
         memory = Memory()
         memory.crash = ZeroDivisionError("boom")
         binding = {"PodName": "a", "PodNamespace": "b", "PodUID": "c", "Node": "d"}
-        result = ask(api(memory), verb, {"Pod": pod(), "NodeNames": NAMES, **binding})
+        with capture_logs() as logs:
+            result = ask(api(memory), verb, {"Pod": pod(), "NodeNames": NAMES, **binding})
         self.refused(verb, result, INTERNAL)
-        assert "boom" in capsys.readouterr().out
+        assert logs[0]["event"] == "verb failed"
+        assert logs[0]["exc_info"]
 
     def refused(self, verb: str, result: Any, why: str) -> None:
         if verb == "prioritize":
