@@ -100,7 +100,8 @@ class Log(Group):
 
 
 class Http(Group):
-    """Where kube-scheduler, probes and people reach Sluice. Plain HTTP: keep it inside the pod."""
+    """Where kube-scheduler, probes and people reach Sluice, in plain HTTP: a matter for a
+    NetworkPolicy."""
 
     host: Text = Field("127.0.0.1", description="The address to listen on.")
     port: Number = Field(8077, ge=1, le=65535, description="The TCP port to listen on.")
