@@ -98,9 +98,11 @@ def holds_nothing(facts: Facts, namespace: str, job: str, count: int) -> str:
     return ""
 
 
-def told_in_pods(facts: Facts, namespace: str, job: str) -> str:
-    """Each pod's condition names the reason that Slurm has for the job."""
+def told_in_kubernetes(facts: Facts, namespace: str, job: str) -> str:
+    """An Event of the Job and each pod's condition name the reason that Slurm has for the job."""
     reason = f"(Slurm: {facts.jobs[job].reason})"
+    if not any(name == job and reason in message for name, message in facts.events):
+        return f"no Event of Job {job} says {reason}"
     pods = facts.gang(namespace, job)
     silent = [pod.name for pod in pods if reason not in pod.told]
     return f"{_names(silent)} does not say {reason}" if silent else ""
@@ -120,6 +122,18 @@ def not_later(before: SlurmJob, now: SlurmJob, tolerance_seconds: int) -> str:
     """The planned start has not moved back."""
     moved = now.started - before.started
     return "" if moved <= tolerance_seconds else f"its start has moved back by {moved} s"
+
+
+def over(facts: Facts, namespace: str, job: str) -> str:
+    """All pods of the Job have succeeded, and Slurm does not run its job any more."""
+    if live := facts.gang(namespace, job):
+        return f"{len(live)} pods of {namespace}/{job} have not ended"
+    ended = [p.phase for p in facts.pods if (p.namespace, p.job) == (namespace, job)]
+    good = ended.count("Succeeded")
+    if not good or good < len(ended):
+        return f"{good} of {len(ended)} pods of {namespace}/{job} have succeeded"
+    slurm = facts.jobs[job]
+    return f"Slurm has job {job} as {slurm.state}" if slurm.runs or slurm.waits else ""
 
 
 def takes_over(facts: Facts, first: str, second: str) -> str:

@@ -67,11 +67,13 @@ class SlurmJob:
 
 @dataclass(frozen=True)
 class Facts:
-    """``places`` along the fabric, ``pods`` of Jobs, from Kubernetes; from Slurm ``jobs`` by name,
-    ``switches`` above each node ("topo-tree:root:…"), ``allocated`` nodes by its list of nodes."""
+    """From Kubernetes ``places`` along the fabric, ``pods`` of Jobs, ``events`` as (Job, message);
+    from Slurm ``jobs`` by name, ``switches`` above each node ("topo-tree:root:…"), ``allocated``
+    nodes by its list of nodes."""
 
     places: tuple[Place, ...] = ()
     pods: tuple[Pod, ...] = ()
+    events: frozenset[tuple[str, str]] = frozenset()
     jobs: Mapping[str, SlurmJob] = field(default_factory=dict)
     switches: Mapping[str, str] = field(default_factory=dict)
     allocated: frozenset[str] = frozenset()
@@ -99,11 +101,13 @@ def read(stack: Stack) -> Facts:
     """The facts now."""
     places = map(_place, stack.admin.items("/api/v1/nodes"))
     pods = stack.admin.items("/api/v1/pods", labelSelector=JOB_NAME)
+    events = stack.admin.items("/api/v1/events", fieldSelector="involvedObject.kind=Job")
     jobs = sorted(map(_slurm_job, stack.slurm.jobs()), key=lambda job: job.id)
     nodes = stack.slurm.nodes()
     return Facts(
         places=tuple(sorted(places, key=lambda p: (p.spine, p.rack, p.node))),
         pods=tuple(map(_pod, pods)),
+        events=frozenset((e["involvedObject"]["name"], e.get("message", "")) for e in events),
         jobs={job.name: job for job in jobs},
         switches={node["name"]: node["topology"] for node in nodes},
         allocated=frozenset(node["name"] for node in nodes if GIVEN & set(node["state"])),

@@ -52,8 +52,8 @@ def wait(teller: Teller) -> None:
         "When train ends early, large starts early."
     )
     teller.claim(
-        "kubectl describe pod says the same, on each of the 12 pods.",
-        lambda now: claims.told_in_pods(now, TEAM, "large"),
+        "An Event of the Job (kubectl describe job large) and a condition of each pod say it too.",
+        lambda now: claims.told_in_kubernetes(now, TEAM, "large"),
         15,
     )
     teller.claim(
@@ -83,7 +83,7 @@ def backfill(teller: Teller) -> None:
     )
     screen.table(*views.racks(facts))
     teller.claim(
-        "large loses nothing by it: Slurm plans its start no later than before.",
+        "large loses nothing by it: to the minute, Slurm plans its start as before.",
         lambda now: claims.not_later(before, now.jobs["large"], PLAN_SECONDS),
     )
     teller.claim(
@@ -120,13 +120,12 @@ def turn(teller: Teller) -> None:
 
 def _ends(teller: Teller, job: str) -> None:
     """The programs end, and with them the Slurm job."""
-
-    def over(facts: Facts) -> str:
-        slurm = facts.jobs[job]
-        return f"Slurm has it as {slurm.state}" if slurm.runs or slurm.waits else ""
-
     teller.program_ends(job, TEAM)
-    teller.claim(f"The pods of {job} have ended, and so has its Slurm job.", over, 20)
+    teller.claim(
+        f"The pods of {job} have ended, and so has its Slurm job.",
+        lambda now: claims.over(now, TEAM, job),
+        20,
+    )
 
 
 def accounting(teller: Teller) -> None:

@@ -77,10 +77,10 @@ def test_it_tells_every_claim_and_leaves_nothing(tmp_path: Path) -> None:
         "Rank i is on the i-th node of that rack.",
         "Slurm has queued it, and has planned its start.",
         "That is the reason and the start that Slurm has.",
-        "kubectl describe pod says the same, on each of the 12 pods.",
+        "An Event of the Job (kubectl describe job large) and a condition of each pod say it too.",
         "While it waits it holds nothing: no pod bound, no node allocated.",
         "small runs; large, which was there first, still waits.",
-        "large loses nothing by it: Slurm plans its start no later than before.",
+        "large loses nothing by it: to the minute, Slurm plans its start as before.",
         "It still holds nothing.",
         "The pods of small have ended, and so has its Slurm job.",
         "The pods of train have ended, and so has its Slurm job.",
@@ -131,6 +131,7 @@ def job(name: str, *nodes: str, number: int = 1) -> SlurmJob:
 GOOD = Facts(
     places=PLACES,
     pods=(pod(0, "n0"), pod(1, "n1"), pod(0, "", "large"), pod(1, "", "large")),
+    events=frozenset({("large", "It is next in line (Slurm: Resources).")}),
     jobs={"train": job("train", "n0", "n1"), "large": job("large", number=2)},
     switches={place.node: f"topo-tree:root:spine-0:spine-0.{place.rack}" for place in PLACES},
     allocated=frozenset({"n0", "n1"}),
@@ -140,7 +141,11 @@ PLANLESS = replace(job("large", number=2), started=0)
 STARTED = replace(GOOD, jobs={"train": job("train", "n0"), "large": job("large", "n1")})
 SMALL = replace(GOOD, jobs=dict(GOOD.jobs) | {"small": job("small", "n2", number=3)})
 OVER = replace(job("train", "n0"), state="COMPLETED")
-DONE = replace(GOOD, jobs={"train": OVER, "large": job("large", "n1")})
+DONE = replace(
+    GOOD,
+    pods=(replace(pod(0, "n0"), phase="Succeeded"),),
+    jobs={"train": OVER, "large": job("large", "n1")},
+)
 
 
 @pytest.mark.parametrize(
@@ -166,11 +171,15 @@ DONE = replace(GOOD, jobs={"train": OVER, "large": job("large", "n1")})
         (lambda f: claims.holds_nothing(f, "ml", "large", 2), GOOD, replace(GOOD, pods=(pod(0, "", "large"),)), "1 of 2 pods"),
         (lambda f: claims.holds_nothing(f, "ml", "large", 2), GOOD, replace(GOOD, allocated=frozenset({"n0", "n1", "n3"})), "holds n3 for no job"),
         (lambda f: claims.holds_nothing(f, "ml", "large", 2), GOOD, replace(STARTED, pods=GOOD.pods), "given it n1"),
-        (lambda f: claims.told_in_pods(f, "ml", "large"), GOOD, replace(GOOD, pods=(replace(pod(0, "", "large"), told=""),)), "large-0 does not say (Slurm: Resources)"),
+        (lambda f: claims.told_in_kubernetes(f, "ml", "large"), GOOD, replace(GOOD, events=frozenset()), "no Event of Job large says (Slurm: Resources)"),
+        (lambda f: claims.told_in_kubernetes(f, "ml", "large"), GOOD, replace(GOOD, pods=(replace(pod(0, "", "large"), told=""),)), "large-0 does not say (Slurm: Resources)"),
         (lambda f: claims.passes(f, "small", "large"), SMALL, GOOD, "does not run job small"),
         (lambda f: claims.passes(f, "small", "large"), SMALL, replace(SMALL, jobs=dict(SMALL.jobs) | {"large": job("large", "n3")}), "does not wait"),
         (lambda f: claims.passes(f, "small", "large"), SMALL, replace(SMALL, jobs=dict(SMALL.jobs) | {"small": job("small", "n2", number=1)}), "was there before"),
         (lambda f: claims.not_later(job("large"), f.jobs["large"], 60), GOOD, replace(GOOD, jobs={"large": replace(job("large"), started=800)}), "by 100 s"),
+        (lambda f: claims.over(f, "ml", "train"), DONE, GOOD, "2 pods of ml/train have not ended"),
+        (lambda f: claims.over(f, "ml", "train"), DONE, replace(DONE, pods=(replace(pod(0, "n0"), phase="Failed"),)), "0 of 1 pods of ml/train have succeeded"),
+        (lambda f: claims.over(f, "ml", "train"), DONE, replace(DONE, jobs=GOOD.jobs), "train as RUNNING"),
         (lambda f: claims.takes_over(f, "train", "large"), DONE, STARTED, "train is RUNNING"),
         (lambda f: claims.takes_over(f, "train", "large"), DONE, replace(DONE, jobs={"train": OVER, "large": job("large")}), "large is PENDING"),
     ],
