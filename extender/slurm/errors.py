@@ -60,16 +60,16 @@ def submit_failure(problems: Sequence[Problem], status: int, request: JobRequest
             " not one of SlurmUser or root",
             code,
         )
-    if sentence := _sentence(code, request):
+    if sentence := _sentence(problem, request):
         return SlurmRefused(sentence, code)
     return failure(problems, status, "submit the job")
 
 
-def _sentence(code: int, request: JobRequest) -> str:
+def _sentence(problem: Problem, request: JobRequest) -> str:
     """What a person needs to know about a refused submit; "" for a number not known here."""
     user, account = repr(request.user), _or_default(request.account)
     partition, qos = _or_default(request.partition), _or_default(request.qos)
-    match code:
+    match problem.error_number:
         case 2000:
             return f"partition {partition} does not exist in Slurm: name another"
         case 2001:
@@ -135,8 +135,8 @@ def _sentence(code: int, request: JobRequest) -> str:
             return f"nice {request.nice} is out of range, or negative without the right to that"
         case 2163 | 2164:
             return (
-                f"the Slurm host knows no such group for user {user}: set slurm.group to the group"
-                " that jobs run under"
+                f"the Slurm host knows no user {user} with the group that jobs are to run under"
+                f" ({_said(problem)}): add them there, or map another user"
             )
         case 6010 | 2165 | 2166:
             return f"the Slurm host knows no user {user}: add it there, or map another user"

@@ -45,24 +45,6 @@ class Reply(Struct, frozen=True):
     errors: list[Problem] | None = None
 
 
-class Ping(Struct, frozen=True):
-    """One controller; ``pinged`` ("UP", "DOWN") up to v0.0.44, ``responding`` from v0.0.43 on."""
-
-    responding: bool | None = None
-    pinged: str | None = ""
-    status: str | None = ""
-
-    @property
-    def up(self) -> bool:
-        return self.pinged == "UP" if self.responding is None else self.responding
-
-
-class Pings(Reply, frozen=True):
-    """GET ping/"""
-
-    pings: list[Ping] | None = None
-
-
 class Submitted(Reply, frozen=True):
     job_id: int = 0
 
