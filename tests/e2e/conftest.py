@@ -6,6 +6,9 @@ from collections.abc import Iterator
 
 import pytest
 
+from extender.domain import wellknown as names
+from tests.e2e.site import ML, PLAIN, VISION, Site
+from tests.e2e.tap import Tap
 from tests.harness.fabric import Fabric
 from tests.harness.stack import Stack
 
@@ -20,3 +23,28 @@ def stack(request: pytest.FixtureRequest) -> Iterator[Stack]:
     with running:
         yield running
         running.keep_logs = request.session.testsfailed > 0
+
+
+@pytest.fixture(scope="session")
+def tap(stack: Stack) -> Iterator[Tap]:
+    """Between Sluice and slurmrestd; the namespaces of the tests are there, too."""
+    managed = {names.MANAGED: "true"}
+    stack.admin.namespace(ML, managed, {names.USER: "alice", names.ACCOUNT: "ml"})
+    stack.admin.namespace(VISION, managed, {names.USER: "carol", names.ACCOUNT: "vision"})
+    stack.admin.namespace(PLAIN, {}, {names.USER: "bob", names.ACCOUNT: "ml"})
+    tap = Tap(stack.slurm.rest_url)
+    yield tap
+    stack.sluice.stop()
+    tap.close()
+
+
+@pytest.fixture
+def site(stack: Stack, tap: Tap) -> Iterator[Site]:
+    """Sluice runs, nothing else does; afterwards it is so again."""
+    for namespace in (ML, VISION, PLAIN):
+        stack.admin.delete(f"/api/v1/namespaces/{namespace}/events")
+    site = Site(stack, tap)
+    if not stack.sluice.alive:
+        stack.sluice.start(site.settings)
+    yield site
+    stack.wipe()
