@@ -28,7 +28,8 @@ RECORDS = {
 def wait(teller: Teller) -> None:
     """A gang too large for what is left."""
     screen = teller.screen
-    screen.say("12 pods of 8 GPUs: 96 GPUs, while 64 are free.")
+    free = 8 * len(teller.read().free())
+    screen.say(f"12 pods of 8 GPUs: 96 GPUs, while {free} are free.")
     screen.commands(f"kubectl apply -n {TEAM} -f {EXAMPLES}/large.yaml")
     teller.apply("large", TEAM)
     teller.claim(
