@@ -8,11 +8,13 @@ ARG BASE=python:3.11-slim-bookworm
 FROM ${BASE} AS packages
 WORKDIR /src
 COPY requirements.txt wheel[s] ./
+# The compiled classes of the Kubernetes API are a third of the image and are never loaded.
 RUN python3 -m venv /opt/sluice \
  && if ls *.whl >/dev/null 2>&1; then set -- --no-index --find-links .; fi \
  && /opt/sluice/bin/pip install --no-cache-dir --disable-pip-version-check "$@" \
       -r requirements.txt \
- && /opt/sluice/bin/pip uninstall --yes --quiet pip
+ && /opt/sluice/bin/pip uninstall --yes --quiet pip \
+ && find /opt/sluice -path '*/kubernetes/*client/*/__pycache__/*' ! -name '__init__*' -delete
 
 FROM ${BASE}
 LABEL org.opencontainers.image.title="Sluice" \

@@ -28,8 +28,14 @@ EVERY = ["n1", "n2", "n3"]
 
 
 @pytest.fixture(scope="module")
-def client() -> Path:
+def client(request: pytest.FixtureRequest) -> Path:
     """The program; a minute to build, once for each version of Kubernetes."""
+    capture = request.config.pluginmanager.getplugin("capturemanager")
+    with capture.global_and_fixture_disabled():  # progress must be seen while it happens
+        return build_client()
+
+
+def build_client() -> Path:
     module = gobuild.GO_DIR / "k8s"
 
     def build(directory: Path, running: Step) -> None:
