@@ -14,7 +14,10 @@ def configure(level: str, form: Literal["json", "console"]) -> None:
     renderer: structlog.typing.Processor = (
         structlog.processors.JSONRenderer()
         if form == "json"
-        else structlog.dev.ConsoleRenderer(colors=sys.stderr.isatty())
+        else structlog.dev.ConsoleRenderer(
+            colors=sys.stderr.isatty(),
+            exception_formatter=structlog.dev.plain_traceback,  # the rich one takes seconds
+        )
     )
     structlog.configure(
         processors=[
