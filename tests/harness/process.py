@@ -8,7 +8,7 @@ import subprocess
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -76,6 +76,15 @@ def parse_stat(text: str) -> Stat:
         cpu_seconds=(int(fields[11]) + int(fields[12])) / TICKS_PER_SECOND,
         started_ticks=int(fields[19]),
         rss_mib=int(fields[21]) * os.sysconf("SC_PAGE_SIZE") / 2**20,
+    )
+
+
+def added(one: Stat, other: Stat) -> Stat:
+    """Two processes of the same program as one: CPU and memory added."""
+    return replace(
+        one,
+        cpu_seconds=one.cpu_seconds + other.cpu_seconds,
+        rss_mib=one.rss_mib + other.rss_mib,
     )
 
 

@@ -9,22 +9,20 @@ import base64
 import hashlib
 import hmac
 import json
-import os
 import secrets
 import time
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
 
 import httpx
 
-from tests.harness import process
+from tests.harness.container import Container
 from tests.harness.engine import Engine
 from tests.harness.errors import HarnessError
 from tests.harness.image import DIRECTORY
 from tests.harness.kube import wait_for
 from tests.harness.progress import step
-from tests.harness.runs import LABEL, Run
+from tests.harness.runs import Run
 
 REST_VERSION = "v0.0.44"
 REST_PORT = 6820
@@ -42,110 +40,52 @@ class Slurm:
     def __init__(
         self, run: Run, engine: Engine, image: str, *, gpus_per_node: int, conf_extra: str = ""
     ) -> None:
-        # Read by testcontainers when it is imported: our own reaper removes containers.
-        os.environ["TESTCONTAINERS_RYUK_DISABLED"] = "true"
-        from docker.client import DockerClient
-        from testcontainers.core.container import DockerContainer
-
         self._run = run
         self._jwt_key = secrets.token_bytes(32)
         self._http = httpx.Client(timeout=60)
         self.token_file = run.directory / "slurm.token"
         self.rest_url = ""
-        self._docker = DockerClient(base_url=engine.host, timeout=120)
-        self._container = DockerContainer(
-            image,
-            docker_client_kw={"environment": engine.env()},
-            command=["/opt/sluice/boot.sh"],
-            name=f"sluice-slurm-{run.id}",
-            hostname="slurmctl",
-            labels={LABEL: run.id},
-        )
-        self._host = urlsplit(engine.host).hostname or "127.0.0.1"
-        # a port that Docker chooses, on the loopback unless the engine is elsewhere
-        self._container.ports[f"{REST_PORT}/tcp"] = (
-            ("127.0.0.1",) if self._host == "127.0.0.1" else None
-        )
-        conf = (DIRECTORY / "slurm.conf").read_text() + conf_extra + "\n"
-        gres = (
-            (DIRECTORY / "gres.conf")
-            .read_text()
-            .replace("@LAST_GPU@", str(max(0, gpus_per_node - 1)))
-        )
-        files = {
-            "/etc/slurm/slurm.conf": conf.encode(),
-            "/etc/slurm/gres.conf": gres.encode(),
-            "/etc/slurm/slurm.key": secrets.token_bytes(1024),
-            "/etc/slurm/jwt_hs256.key": self._jwt_key,
-        }
-        files |= {
-            f"/etc/slurm/{f}": (DIRECTORY / f).read_bytes()
-            for f in ("slurmdbd.conf", "topology.yaml")
-        }
-        for path, content in files.items():
-            self._container.with_copy_into_container(content, path, 0o644)
-        for script in ("boot.sh", "daemon.sh", "accounts.sh"):
-            self._container.with_copy_into_container(
-                (DIRECTORY / script).read_bytes(), f"/opt/sluice/{script}", 0o755
-            )
+        self.container = Container(
+            run, engine, image, name="sluice-slurm", hostname="slurmctl",
+            command=["/opt/sluice/boot.sh"], port=REST_PORT,
+            files=_files(self._jwt_key, gpus_per_node, conf_extra),
+        )  # fmt: skip
 
     def start(self) -> None:
         """Start the container; returns when slurmrestd answers with slurmctld behind it."""
         with step("starting Slurm"):
-            self._container.start()
+            self.container.start()
             self.token_file.touch(mode=0o600)
             self.token_file.write_text(self.token("slurm"))
             deadline = time.monotonic() + START_SECONDS
-            while "ready" not in self.boot_log().split():
+            while "ready" not in self.container.log().split():
                 if self._run.closing:
                     raise HarnessError("Slurm was not started: the run is ending.")
-                if self.status() != "running" or time.monotonic() > deadline:
+                if self.container.status() != "running" or time.monotonic() > deadline:
                     raise HarnessError(
-                        f"Slurm did not come up (container {self.status()}): its last words "
-                        "say why:\n" + self.boot_log()[-3000:]
+                        f"Slurm did not come up (container {self.container.status()}): its last "
+                        "words say why:\n" + self.container.log()[-3000:]
                     )
                 time.sleep(0.1)
-            port = self._container.get_exposed_port(REST_PORT)
-            self.rest_url = f"http://{self._host}:{port}"
+            self.rest_url = f"http://{self.container.address}"
             wait_for(lambda: self.get("ping").get("pings"), 20, "slurmrestd")
 
     def close(self) -> None:
         """Remove the container."""
         self._http.close()
-        self._container.stop()
-        self._docker.close()
+        self.container.close()
 
-    @property
-    def container_id(self) -> str:
-        return str(self._container.get_container_id())
+    def exec(
+        self, *command: str, user: str = "root", check: bool = True, reads: bool = False
+    ) -> str:
+        """Run a command in the container; see ``Container.exec``."""
+        return self.container.exec(*command, user=user, check=check, reads=reads)
 
-    def status(self) -> str:
-        """Docker's word for the container's state: running, exited, …"""
-        return str(self._docker.containers.get(self.container_id).status)
-
-    def boot_log(self) -> str:
-        """What the container's first process has said."""
-        return str(self._docker.containers.get(self.container_id).logs().decode(errors="replace"))
-
-    def exec(self, *command: str, user: str = "root", check: bool = True) -> str:
-        """Run a command in the container; its standard output.
-
-        Raises HarnessError with both outputs when it fails, unless ``check`` is false.
-        """
-        done = self._docker.containers.get(self.container_id).exec_run(
-            list(command), user=user, demux=True
-        )
-        output, error = ((part or b"").decode(errors="replace") for part in done.output)
-        if check and done.exit_code != 0:
-            raise HarnessError(
-                f"`{' '.join(command)}` ended with exit code {done.exit_code} in the Slurm "
-                f"container: {error.strip() or output.strip()}"
-            )
-        return str(output)
-
-    def shell(self, script: str, user: str = "root", check: bool = True) -> str:
-        """Run a bash script in the container; see ``exec``."""
-        return self.exec("bash", "-c", script, user=user, check=check)
+    def shell(
+        self, script: str, user: str = "root", check: bool = True, reads: bool = False
+    ) -> str:
+        """Run a bash script in the container; see ``Container.exec``."""
+        return self.exec("bash", "-c", script, user=user, check=check, reads=reads)
 
     # Slurm's answers
 
@@ -194,7 +134,7 @@ class Slurm:
 
     def squeue_json(self) -> list[dict[str, Any]]:
         """The jobs that are pending, running or completing, from squeue itself."""
-        found: list[dict[str, Any]] = json.loads(self.exec("squeue", "--json"))["jobs"]
+        found: list[dict[str, Any]] = json.loads(self.exec("squeue", "--json", reads=True))["jobs"]
         return found
 
     def sacct(
@@ -212,20 +152,24 @@ class Slurm:
             "--starttime=now-1day",
             "--allusers",
         ]
-        lines = self.exec("sacct", *options, *arguments).splitlines()
+        lines = self.exec("sacct", *options, *arguments, reads=True).splitlines()
         return [dict(zip(names, line.split("|"), strict=True)) for line in lines]
+
+    def queued(self) -> list[str]:
+        """squeue's lines: the jobs that are not over."""
+        return self.exec("squeue", "--noheader", reads=True).splitlines()
 
     def cancel_all(self) -> None:
         """Cancel every job, and wait until slurmctld shows none alive."""
         self.shell("squeue --noheader --format=%A | sort -u | xargs --no-run-if-empty scancel")
-        wait_for(lambda: not self.exec("squeue", "--noheader").strip(), 30, "Slurm's jobs to end")
+        wait_for(lambda: not self.queued(), 30, "Slurm's jobs to end")
 
     # The daemons
 
     def pid(self, daemon: str) -> int | None:
         """The daemon's pid inside the container, None while it does not run."""
         program = _PROGRAMS.get(daemon, daemon)
-        found = self.exec("pgrep", "--oldest", "--exact", program, check=False).split()
+        found = self.exec("pgrep", "--oldest", "--exact", program, check=False, reads=True).split()
         return int(found[0]) if found else None
 
     def kill(self, daemon: str, signal: str = "KILL") -> None:
@@ -242,9 +186,7 @@ class Slurm:
     def launch(self, daemon: str) -> None:
         """Start one daemon again, and wait until it answers."""
         if self.pid(daemon) is None:
-            self._docker.containers.get(self.container_id).exec_run(
-                ["/opt/sluice/daemon.sh", daemon], detach=True
-            )
+            self.container.detach("/opt/sluice/daemon.sh", daemon)
         ready = {
             "mariadb": "mariadb-admin ping",
             "slurmdbd": "sacctmgr --noheader show cluster",
@@ -255,25 +197,29 @@ class Slurm:
             lambda: self.shell(f"({ready}) >/dev/null 2>&1 && echo up", check=False), 30, daemon
         )
 
-    def stats(self) -> dict[str, process.Stat]:
-        """CPU and memory of the processes in the container, by program name (equal names added)."""
-        total: dict[str, process.Stat] = {}
-        for line in self.shell("cat /proc/[0-9]*/stat 2>/dev/null", check=False).splitlines():
-            stat = process.parse_stat(line)
-            if stat.name in total:
-                other = total[stat.name]
-                stat = process.Stat(
-                    stat.name, stat.state, stat.cpu_seconds + other.cpu_seconds,
-                    other.started_ticks, stat.rss_mib + other.rss_mib,
-                )  # fmt: skip
-            total[stat.name] = stat
-        return total
-
     def save_logs(self, directory: Path) -> None:
         """Copy the daemons' logs to ``directory``."""
         for daemon in DAEMONS:
-            text = self.exec("cat", f"/var/log/slurm/{daemon}.out", check=False)
+            text = self.exec("cat", f"/var/log/slurm/{daemon}.out", check=False, reads=True)
             (directory / f"{daemon}.log").write_text(text)
+
+
+def _files(jwt_key: bytes, gpus_per_node: int, conf_extra: str) -> dict[str, tuple[bytes, int]]:
+    """What the container gets: content and mode by path."""
+    conf = (DIRECTORY / "slurm.conf").read_text() + conf_extra + "\n"
+    last = str(max(0, gpus_per_node - 1))
+    gres = (DIRECTORY / "gres.conf").read_text().replace("@LAST_GPU@", last)
+    files = {
+        "/etc/slurm/slurm.conf": (conf.encode(), 0o644),
+        "/etc/slurm/gres.conf": (gres.encode(), 0o644),
+        "/etc/slurm/slurm.key": (secrets.token_bytes(1024), 0o600),
+        "/etc/slurm/jwt_hs256.key": (jwt_key, 0o600),
+    }
+    for name in ("slurmdbd.conf", "topology.yaml"):
+        files[f"/etc/slurm/{name}"] = ((DIRECTORY / name).read_bytes(), 0o644)
+    for name in ("boot.sh", "daemon.sh", "accounts.sh"):
+        files[f"/opt/sluice/{name}"] = ((DIRECTORY / name).read_bytes(), 0o755)
+    return files
 
 
 def sign_token(key: bytes, user: str, now: int, lifespan: int) -> str:

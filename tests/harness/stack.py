@@ -179,7 +179,7 @@ class Stack:
             )
         if pods or self.admin.items("/apis/batch/v1/jobs"):
             return False
-        if self.slurm.exec("squeue", "--noheader").strip():
+        if self.slurm.queued():
             self.slurm.cancel_all()
             return False
         return True
@@ -199,7 +199,7 @@ class Stack:
         if self.sluice.alive:
             children["sluice"] = self.sluice.child
         ours = {name: stat for name, child in children.items() if (stat := child.stat())}
-        inside = self.slurm.stats()
+        inside = self.slurm.container.stats()
         names = ("slurmctld", "slurmdbd", "slurmrestd", "mariadbd")
         return ours | {name: inside[name] for name in names if name in inside}
 

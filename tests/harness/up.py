@@ -125,7 +125,7 @@ def _write_state(text: str) -> None:
 def describe(stack: Stack, problem: str) -> str:
     """How to use the running stack, for a person."""
     slurm = stack.slurm
-    docker = f"docker -H {stack.engine_host} exec -it {slurm.container_id[:12]}"
+    docker = f"docker -H {stack.engine_host} exec -it {slurm.container.id[:12]}"
     sluice = f"{stack.sluice.base_url}  (log: {stack.sluice.log})"
     if problem:
         sluice = f"not running: {problem}"
