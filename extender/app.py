@@ -81,13 +81,13 @@ class Service:
         actions = Actions(
             self.cluster,
             self.jobs,
+            self.nodes,
             self.scheduling,
             self.journal,
             slurm,
             kube,
             cluster_name=settings.cluster,
             defaults=_defaults(settings),
-            slurm_nodes=self.nodes.in_slurm,
             patches=settings.kubernetes.patch_concurrency,
         )
         self.gangs.wire(

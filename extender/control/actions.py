@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import msgspec
 import structlog
@@ -13,15 +13,16 @@ from extender.control import metrics
 from extender.control.cluster import Cluster
 from extender.control.jobs import JobTable
 from extender.control.journal import Journal
+from extender.control.nodes import NodeLoop
 from extender.control.scheduling import Scheduling
 from extender.domain.feasibility import infeasible
 from extender.domain.lifecycle import Action, Confirm, End, Evict, Look, Release, Submit
-from extender.domain.model import Gang, Job, JobState, Namespace
+from extender.domain.model import Gang, Job, JobRequest, JobState, Namespace
 from extender.domain.policy import Defaults
 from extender.domain.translate import job_request
 from extender.kube.client import STRATEGIC, KubeClient, KubeError, encode
 from extender.kube.patches import release
-from extender.slurm.port import Slurm, SlurmUnavailable
+from extender.slurm.port import UNKNOWN_NODE, Slurm, SlurmRefused, SlurmUnavailable
 
 _log = structlog.get_logger(__name__)
 
@@ -33,6 +34,7 @@ class Actions:
         self,
         cluster: Cluster,
         jobs: JobTable,
+        nodes: NodeLoop,
         scheduling: Scheduling,
         journal: Journal,
         slurm: Slurm,
@@ -40,18 +42,17 @@ class Actions:
         *,
         cluster_name: str,
         defaults: Defaults,
-        slurm_nodes: Callable[[], frozenset[str]],
         patches: int,
     ) -> None:
         self._cluster = cluster
         self._jobs = jobs
+        self._nodes = nodes
         self._scheduling = scheduling
         self._journal = journal
         self._slurm = slurm
         self._kube = kube
         self._cluster_name = cluster_name
         self._defaults = defaults
-        self._slurm_nodes = slurm_nodes
         self._patching = asyncio.Semaphore(patches)
 
     async def carry_out(self, gang: Gang, actions: Sequence[Action]) -> None:
@@ -83,21 +84,16 @@ class Actions:
     # -- Slurm ------------------------------------------------------------------------------
 
     async def _submit(self, gang: Gang, action: Submit) -> None:
-        managed = self._cluster.nodes
-        known = self._slurm_nodes()
-        unfit = infeasible(action.pods, managed.values())
-        request = job_request(
-            gang,
-            action.pods,
-            self._cluster.namespaces.get(gang.namespace) or Namespace(gang.namespace),
-            list(managed.values()),
-            self._defaults,
-            cluster=self._cluster_name,
-            attempt=action.attempt,
-            excluded=(known & unfit.keys()) | (known - managed.keys()),
-        )
+        request = self._request(gang, action)
         try:
-            job_id = await self._slurm.submit(request)
+            try:
+                job_id = await self._slurm.submit(request)
+            except SlurmRefused as error:
+                if error.code != UNKNOWN_NODE:
+                    raise
+                await self._nodes.relist()  # a node that was excluded has left Slurm
+                request = self._request(gang, action)
+                job_id = await self._slurm.submit(request)
         except SlurmUnavailable:
             self._jobs.doubt()
             raise
@@ -117,6 +113,21 @@ class Actions:
             )
         )
 
+    def _request(self, gang: Gang, action: Submit) -> JobRequest:
+        managed = self._cluster.nodes
+        known = self._nodes.in_slurm()
+        unfit = infeasible(action.pods, managed.values())
+        return job_request(
+            gang,
+            action.pods,
+            self._cluster.namespaces.get(gang.namespace) or Namespace(gang.namespace),
+            list(managed.values()),
+            self._defaults,
+            cluster=self._cluster_name,
+            attempt=action.attempt,
+            excluded=(known & unfit.keys()) | (known - managed.keys()),
+        )
+
     async def _mark(self, job: Job, *, started: bool, outcome: str = "") -> None:
         if job.stamp is None:
             return
@@ -127,6 +138,8 @@ class Actions:
 
     async def _end(self, gang: Gang, action: End) -> None:
         job = action.job
+        if not {share.name for share in job.shares} <= self._nodes.in_slurm():
+            await self._nodes.relist()  # or the next submit would not exclude the stranger
         code = f", exit code {action.exit_code}" if action.exit_code else ""
         await self._mark(job, started=True, outcome=f"{action.why}{code}"[:200])
         await self._slurm.end(job.id)

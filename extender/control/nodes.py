@@ -48,12 +48,23 @@ class NodeLoop:
         self._resync = resync_seconds
         self._in_slurm: frozenset[str] | None = None  # None: never listed
         self.synced = False  # every managed node has been listed or tried once
+        self._listed_at = 0.0
+        self._listing = asyncio.Lock()
         self._wake = asyncio.Event()
         self.problem = "Slurm's nodes have not been listed yet"
 
     def in_slurm(self) -> frozenset[str]:
         """The names of Slurm's nodes as last listed."""
         return self._in_slurm or frozenset()
+
+    async def relist(self) -> None:
+        """Read the list anew; those who ask while it is being read share the next one."""
+        asked = time.monotonic()
+        async with self._listing:
+            if self._listed_at < asked:
+                await self._list()
+        if self._missing():
+            self.touch()
 
     def touch(self) -> None:
         """A managed node appeared or changed."""
@@ -91,6 +102,7 @@ class NodeLoop:
             return
 
     async def _list(self) -> None:
+        self._listed_at = time.monotonic()
         self._in_slurm = frozenset(node.name for node in await self._slurm.nodes())
 
     def _missing(self) -> list[Node]:

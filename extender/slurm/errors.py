@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from extender.domain.model import JobRequest
+from extender.slurm import port
 from extender.slurm.port import SlurmDenied, SlurmError, SlurmRefused, SlurmUnavailable
 from extender.slurm.wire import Problem
 
@@ -82,7 +83,7 @@ def _sentence(problem: Problem, request: JobRequest) -> str:
             return "the job's name or comment is too long for Slurm (1,024 bytes): shorten it"
         case 2014:
             return f"no node of partition {partition} can ever hold {_shape(request)}: ask for less"
-        case 2018:
+        case port.UNKNOWN_NODE:
             return "a node that was excluded is not one of Slurm's"
         case 2029:
             return (

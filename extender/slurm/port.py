@@ -8,6 +8,8 @@ from typing import Protocol
 
 from extender.domain.model import Job, JobRequest, JobState, NodeSpec, SlurmNode, Stamp
 
+UNKNOWN_NODE = 2018  # ESLURM_INVALID_NODE_NAME: a node was named that Slurm does not have
+
 
 class SlurmError(Exception):
     """Slurm did not do what was asked. The message is a sentence for a person."""
