@@ -103,7 +103,7 @@ def stamp(comment: str | None) -> Stamp | None:
         return None
     try:
         return msgspec.json.decode(comment, type=Stamp)
-    except msgspec.MsgspecError:
+    except (msgspec.MsgspecError, UnicodeError):
         return None
 
 

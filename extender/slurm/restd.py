@@ -192,14 +192,23 @@ class Slurmrestd:
 
     def _decode(self, response: httpx.Response, reply: type[R], what: str) -> R:
         try:
-            return msgspec.json.decode(response.content, type=reply)
-        except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+            return _decoded(response.content, reply)
+        except msgspec.MsgspecError as error:
             said = f"{type(error).__name__}: {error}"
         if not response.is_success:
             said = " ".join(response.text[:100].split())
         raise SlurmUnavailable(
             f"{self._where} answered {response.status_code} to: {what}; unreadable ({said})"
         )
+
+
+def _decoded(content: bytes, reply: type[R]) -> R:
+    """slurmrestd passes on what users wrote byte by byte: one job's name that is not UTF-8 must not
+    hide all jobs."""
+    try:
+        return msgspec.json.decode(content, type=reply)
+    except msgspec.DecodeError:
+        return msgspec.json.decode(content.decode("utf-8", "replace"), type=reply)
 
 
 def _denied(response: httpx.Response) -> bool:
