@@ -3,20 +3,25 @@
     python3 -m tests.harness.bootstrap [--stack] [command…]
 
 Without a command it prints the environment's directory. ``--stack`` also builds the control plane
-and the Slurm image. Needs Python 3.11 and nothing else.
+and the Slurm image, and keeps the Docker engine up for the command. Needs Python 3.11 and nothing
+else.
 """
 
 from __future__ import annotations
 
 import os
 import shutil
+import signal
 import subprocess
 import sys
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor, as_completed
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 
 from tests.harness import cache, command, engine, gobuild, image, system
-from tests.harness.command import run
+from tests.harness.command import dies_with_us, run
+from tests.harness.engine import Engine
 from tests.harness.errors import HarnessError
 from tests.harness.progress import Step, step
 
@@ -60,18 +65,28 @@ def _ensure_venv_module() -> None:
         system.install("python3-venv", why="the virtual environment")
 
 
-def stack_parts() -> None:
-    """The control plane's programs, the Docker engine and the Slurm image, made in parallel."""
+@contextmanager
+def stack_parts() -> Iterator[None]:
+    """Make the control plane's programs and the Slurm image; the engine is up in the body."""
+    docker: Engine | None = None
 
     def slurm() -> None:
+        nonlocal docker
         docker = engine.ensure()
-        try:
-            image.ensure(docker)
-        finally:
+        image.ensure(docker)
+
+    try:
+        _together([gobuild.binaries, slurm])
+        yield
+    finally:
+        if docker is not None:
             docker.release()
 
-    with ThreadPoolExecutor(2) as pool:
-        parts: list[Future[object]] = [pool.submit(gobuild.binaries), pool.submit(slurm)]
+
+def _together(works: list[Callable[[], object]]) -> None:
+    """Do all of it at the same time; when one fails or Ctrl-C comes, the others are ended."""
+    with ThreadPoolExecutor(len(works)) as pool:
+        parts: list[Future[object]] = [pool.submit(work) for work in works]
         try:
             for part in as_completed(parts):
                 part.result()
@@ -83,7 +98,7 @@ def stack_parts() -> None:
 
 
 def main(argv: list[str]) -> int:
-    """Run as the module's text says; the command replaces this process."""
+    """Run as the module's text says. The exit code is the command's."""
     if sys.version_info < (3, 11):  # noqa: UP036 - whoever runs make may have an older one
         raise HarnessError(
             f"Python 3.11 or newer is needed, this is {sys.version.split()[0]}: set PYTHON."
@@ -94,18 +109,26 @@ def main(argv: list[str]) -> int:
     with_stack = argv[:1] == ["--stack"]
     argv = argv[1:] if with_stack else argv
     venv = environment()
-    if with_stack:
-        stack_parts()
-    if not argv:
-        print(venv)
-        return 0
+    with stack_parts() if with_stack else nullcontext():
+        if argv:
+            return in_environment(venv, argv)
+    print(venv)
+    return 0
+
+
+def in_environment(venv: Path, argv: list[str]) -> int:
+    """Run a command with the environment's programs first in PATH. Raises HarnessError."""
     os.environ["VIRTUAL_ENV"] = str(venv)
     os.environ["PATH"] = f"{venv / 'bin'}{os.pathsep}{os.environ.get('PATH', '')}"
     program = shutil.which(argv[0])
     if program is None:
         raise HarnessError(f"there is no command {argv[0]} in {venv / 'bin'} or in PATH.")
-    os.execv(program, argv)
-    return 1  # not reached
+    # Ctrl-C reaches the command too, and it needs time to clean up; SIGTERM comes to us alone.
+    signal.signal(signal.SIGINT, lambda *_: None)
+    with subprocess.Popen(dies_with_us([program, *argv[1:]], "TERM")) as running:
+        signal.signal(signal.SIGTERM, lambda *_: running.terminate())
+        code = running.wait()
+    return code if code >= 0 else 128 - code
 
 
 def clean_cache() -> None:

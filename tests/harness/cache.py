@@ -62,6 +62,18 @@ def lock(name: str, waiting_for: str) -> Iterator[None]:
         yield
 
 
+def is_locked(path: Path) -> bool:
+    """Whether a living process holds the lock of this file; False when there is no such file."""
+    try:
+        with open(path) as handle:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    except FileNotFoundError:
+        return False
+    return False
+
+
 def artefact(kind: str, name: str, digest: str, build: Callable[[Path, Step], None]) -> Path:
     """The directory ``<cache>/<kind>/<name>-<digest>``, built when it is missing.
 

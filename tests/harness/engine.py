@@ -16,7 +16,6 @@ import sys
 import tempfile
 import time
 from collections.abc import Mapping
-from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO
@@ -26,6 +25,7 @@ from tests.harness.errors import HarnessError, tail
 from tests.harness.progress import say, step
 
 START_SECONDS = 60.0
+STOP_SECONDS = 40.0
 
 
 @dataclass
@@ -51,10 +51,11 @@ class Engine:
             return subprocess.CompletedProcess(args, 124, "", f"no answer in {timeout:.0f} s")
 
     def release(self) -> None:
-        """We need it no more."""
+        """We need it no more; returns when it has stopped, if nobody else uses it."""
         if self.user is not None:
             self.user.close()
             self.user = None
+            settle()
 
 
 def directory() -> Path:
@@ -87,14 +88,16 @@ def ensure() -> Engine:
 
 def users() -> int:
     """How many processes use the private engine of this cache now."""
-    count = 0
-    for path in (directory() / "users").glob("*"):
-        with suppress(OSError), open(path) as handle:
-            try:
-                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                count += 1
-    return count
+    return sum(cache.is_locked(path) for path in (directory() / "users").glob("*"))
+
+
+def settle() -> None:
+    """Wait until the private engine has stopped, unless somebody uses it or there is none."""
+    guard = directory() / "guard.lock"
+    deadline = time.monotonic() + STOP_SECONDS
+    with step("stopping the Docker engine"):
+        while cache.is_locked(guard) and not users() and time.monotonic() < deadline:
+            time.sleep(0.1)
 
 
 def _answering(env: Mapping[str, str]) -> str:

@@ -25,14 +25,16 @@ def guard(home: Path) -> int:
     """Start dockerd, and stop it when it has had no user for a look or two. Its exit code."""
     for sig in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(sig, lambda *_: None)  # not SIG_IGN: containers would inherit it
-    network = Bridge(home.name)
-    dockerd = subprocess.Popen(
-        dies_with_us([*_argv(home), f"--bridge={network.name}"], "TERM"), process_group=0
-    )
-    try:
-        return _serve(home, dockerd)
-    finally:
-        network.remove()
+    with open(home / "guard.lock", "w") as alive:
+        fcntl.flock(alive, fcntl.LOCK_EX)  # after an earlier guard has tidied up
+        network = Bridge(home.name)
+        dockerd = subprocess.Popen(
+            dies_with_us([*_argv(home), f"--bridge={network.name}"], "TERM"), process_group=0
+        )
+        try:
+            return _serve(home, dockerd)
+        finally:
+            network.remove()
 
 
 def _serve(home: Path, dockerd: subprocess.Popen[bytes]) -> int:
@@ -56,14 +58,10 @@ def in_use(home: Path, tidy: bool = False) -> bool:
     """Whether any user lives. ``tidy`` removes the files of dead ones: only under the lock."""
     living = False
     for path in (home / "users").iterdir():
-        with open(path) as handle:
-            try:
-                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                living = True
-            else:
-                if tidy:
-                    path.unlink(missing_ok=True)
+        if cache.is_locked(path):
+            living = True
+        elif tidy:
+            path.unlink(missing_ok=True)
     return living
 
 

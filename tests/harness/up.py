@@ -15,7 +15,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from tests.harness import cache, process
+from tests.harness import cache, engine, process
 from tests.harness.errors import HarnessError, tail
 from tests.harness.fabric import Fabric
 from tests.harness.process import Identity
@@ -89,6 +89,7 @@ def stop() -> None:
         return
     with step("stopping the stack"):
         _end(Identity(*state["owner"]))
+        engine.settle()
     print("The stack is down.")
 
 
