@@ -119,6 +119,8 @@ def _build(program: str, module: Path, package: str, ldflags: str) -> Path:
             nonlocal count
             if line.startswith("go: downloading "):
                 step.note = line.removeprefix("go: ")
+            elif line == package:  # the last one
+                step.note = "linking"
             else:
                 count += 1
                 step.note = f"{count} packages compiled"
