@@ -31,6 +31,7 @@ def describe(request: JobRequest, group: str) -> JobDescription:
         current_working_directory="/",
         environment=["SLUICE=1"],
         admin_comment=stamp_text(request.stamp),
+        requeue=False,  # a new attempt is a new job: an old id never starts again
         minimum_nodes=request.least_nodes,
         tasks=request.tasks,
         cpus_per_task=max(1, request.cpus_per_task),

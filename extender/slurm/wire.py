@@ -204,6 +204,7 @@ class JobDescription(Struct, frozen=True, kw_only=True):
     current_working_directory: str
     environment: list[str]
     admin_comment: str
+    requeue: bool
     minimum_nodes: int
     tasks: int
     cpus_per_task: int

@@ -29,6 +29,7 @@ def test_a_plain_request_sends_what_was_asked_and_nothing_else() -> None:
         "current_working_directory": "/",
         "environment": ["SLUICE=1"],
         "admin_comment": msgspec.json.encode(STAMP).decode(),
+        "requeue": False,
         "minimum_nodes": 1,
         "tasks": 3,
         "cpus_per_task": 2,
