@@ -17,6 +17,7 @@ import structlog
 from extender.control import metrics
 from extender.control.cluster import Cluster
 from extender.control.journal import Journal
+from extender.domain import wellknown as names
 from extender.domain.lifecycle import Decision, GangState
 from extender.domain.model import Gang, GangKind, Pod
 from extender.kube.client import STRATEGIC, KubeClient, KubeError, KubeUnavailable, encode
@@ -102,6 +103,8 @@ class Reports:
             told = self._told.get(pod.uid)
             if told == decision.reason or pod.terminal or (only_told and told is None):
                 continue
+            if decision.state is GangState.INVALID and _placed(pod):
+                continue  # what is wrong is wrong with the others
             self._conditions[pod.uid] = (pod, decision)
         self._work.set()
         self._event(gang, decision)
@@ -161,9 +164,13 @@ class Reports:
         self._conditions.pop(pod.uid, None)
 
 
+def _placed(pod: Pod) -> bool:
+    return names.JOB_ID in pod.annotations
+
+
 def _subjects(gang: Gang) -> list[dict[str, str]]:
-    """The Job, if there is one, and the first pod."""
-    pod = gang.pods[0]
+    """The Job, if there is one, and a pod: the first that waits, else the first."""
+    pod = next((p for p in gang.pods if not _placed(p)), gang.pods[0])
     subjects = [
         {
             "apiVersion": "v1",

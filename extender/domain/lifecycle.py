@@ -224,6 +224,8 @@ def _allocated(
     ranks = _ranks(gang, unplaced, placed)
     if not placed and len(ranks) < tasks:
         return _incomplete(job, len(ranks), tasks, now)
+    if not ranks and gang.problem:
+        return Decision(GangState.INVALID, _sentence(gang.problem), job=job)
     try:
         slot_nodes = slots(job.shares, shape(gang.pods), nodes)
         taken = {int(p.annotations[RANK]): p.annotations[NODE] for p in placed if not p.terminal}

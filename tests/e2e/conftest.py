@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from extender.domain import wellknown as names
-from tests.e2e.site import ML, PLAIN, VISION, Site
+from tests.e2e.site import ML, PLAIN, VISION, Site, site_of
 from tests.e2e.tap import Tap
 from tests.harness.fabric import Fabric
 from tests.harness.stack import Stack
@@ -41,10 +41,5 @@ def tap(stack: Stack) -> Iterator[Tap]:
 @pytest.fixture
 def site(stack: Stack, tap: Tap) -> Iterator[Site]:
     """Sluice runs, nothing else does; afterwards it is so again."""
-    for namespace in (ML, VISION, PLAIN):
-        stack.admin.delete(f"/api/v1/namespaces/{namespace}/events")
-    site = Site(stack, tap)
-    if not stack.sluice.alive:
-        stack.sluice.start(site.settings)
-    yield site
-    stack.wipe()
+    with site_of(stack, tap) as site:
+        yield site

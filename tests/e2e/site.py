@@ -5,8 +5,11 @@ Nothing here asks Sluice, except ``ask``, which is for the tests of its HTTP API
 
 from __future__ import annotations
 
+import os
+import signal
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pprint import pformat
 from typing import Any, TypeVar
 
@@ -197,7 +200,17 @@ class Site:
             "all nodes free",
         )
 
-    # -- Sluice's own API
+    # -- Sluice's own API, and its process
+
+    @contextmanager
+    def paused(self) -> Iterator[None]:
+        """Sluice stands still; what happens meanwhile it sees all at once."""
+        pid = self.stack.sluice.child.pid
+        os.kill(pid, signal.SIGSTOP)
+        try:
+            yield
+        finally:
+            os.kill(pid, signal.SIGCONT)
 
     def ask(self, path: str) -> httpx.Response:
         return httpx.get(f"{self.stack.sluice.base_url}{path}", timeout=30)
@@ -214,6 +227,18 @@ class Site:
 
     def filter_calls(self) -> float:
         return self.count('sluice_extender_seconds_count{verb="filter"}')
+
+
+@contextmanager
+def site_of(stack: Stack, tap: Tap) -> Iterator[Site]:
+    """Sluice runs and nothing else does, before and after."""
+    for namespace in (ML, VISION, PLAIN):
+        stack.admin.delete(f"/api/v1/namespaces/{namespace}/events")
+    site = Site(stack, tap)
+    if not stack.sluice.alive:
+        stack.sluice.start(site.settings)
+    yield site
+    stack.wipe()
 
 
 def told(pod: Object) -> str:

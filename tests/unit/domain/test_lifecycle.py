@@ -184,6 +184,20 @@ def test_a_lone_pod_has_rank_0_whatever_its_index() -> None:
     assert (release.rank, release.node) == (0, "n2")
 
 
+def test_a_pod_too_many_waits_and_is_told_why() -> None:
+    whole = gang(
+        placed(0, "n0"),
+        placed(1, "n1"),
+        pod(None, job="third"),
+        size=2,
+        kind=GangKind.PODS,
+        problem="3 pods exist",
+    )
+    decision = seen(whole, running(share("n0"), share("n1"), size=2))
+    assert (decision.state, decision.actions) == (GangState.INVALID, ())
+    assert decision.reason == "3 pods exist."
+
+
 def test_running_gangs_need_nothing() -> None:
     whole = gang(*(placed(i, f"n{i}", node=f"n{i}", phase="Running") for i in range(4)))
     decision = seen(whole, running())
