@@ -31,6 +31,7 @@ class Tap:
         where = urlsplit(upstream)
         self._upstream = (where.hostname or "127.0.0.1", where.port or 80)
         self._calls: list[Call] = []
+        self.losing = ""
         tap = self
 
         class Handler(_Handler):
@@ -56,6 +57,10 @@ class Tap:
 
     def submits(self) -> list[Call]:
         return self.calls("POST", "/job/submit")
+
+    def lose_answers_of(self, path: str) -> None:
+        """Carry calls with ``path`` in their path out, and break the connection then; "" ends it."""
+        self.losing = path
 
     def connect(self) -> http.client.HTTPConnection:
         return http.client.HTTPConnection(*self._upstream, timeout=120)
@@ -86,6 +91,9 @@ class _Handler(BaseHTTPRequestHandler):
             self.close_connection = True  # as slurmrestd's own end would do
             return
         self._note(started, body, answer.status)
+        if self.owner.losing and self.owner.losing in self.path:
+            self.close_connection = True
+            return
         if answer.will_close:
             self._connection.close()
         with suppress(OSError):
