@@ -15,10 +15,10 @@ _UNKNOWN_TIMES = frozenset({0xFFFFFFFE, 0xFFFFFFFF})  # NO_VAL, INFINITE: slurmd
 
 
 def job(info: JobInfo) -> Job:
-    """A job as slurmctld tells it. Only one that holds nodes has shares."""
-    words = _words(info.job_state)
-    base = state(words)
-    holding = base in (JobState.RUNNING, JobState.SUSPENDED) or "COMPLETING" in words
+    """A job as slurmctld tells it. Only one that runs has shares: an external job that is COMPLETING
+    (while EpilogSlurmctld runs) has given its nodes back, though Slurm still names them."""
+    base = state(info.job_state)
+    holding = base in (JobState.RUNNING, JobState.SUSPENDED)
     return Job(
         id=info.job_id,
         state=base,
@@ -46,7 +46,7 @@ def accepted(info: JobInfo) -> bool:
 
 def recorded(record: DbJob) -> Job:
     """A job as accounting tells it: without shares, for it holds nothing any more."""
-    base = state(_words(record.state.current))
+    base = state(record.state.current)
     return Job(
         id=record.job_id,
         state=base,
@@ -82,13 +82,13 @@ def node(info: NodeInfo) -> SlurmNode:
     )
 
 
-def state(words: tuple[str, ...] | list[str] | str) -> JobState:
+def state(value: list[str] | str) -> JobState:
     """The base state among a job's state and its flags ("RUNNING", "COMPLETING").
 
     CONFIGURING (the nodes boot, or PrologSlurmctld runs) counts as pending: the nodes are not the
     job's to use yet.
     """
-    words = _words(words)
+    words = _words(value)
     if "CONFIGURING" in words:
         return JobState.PENDING
     for word in words:
@@ -107,7 +107,7 @@ def stamp(comment: str | None) -> Stamp | None:
         return None
 
 
-def _words(value: tuple[str, ...] | list[str] | str) -> tuple[str, ...]:
+def _words(value: list[str] | str) -> tuple[str, ...]:
     return tuple(value.split()) if isinstance(value, str) else tuple(value)
 
 

@@ -127,10 +127,10 @@ def test_states(words: list[str] | str, expected: JobState) -> None:
     assert reading.state(words) is expected
 
 
-def test_a_job_that_is_completing_still_holds_its_nodes() -> None:
-    info = changed(job_info("v0.0.45", "running"), job_state=["CANCELLED", "COMPLETING"])
-    job = reading.job(info)
-    assert (job.state, len(job.shares)) == (JobState.CANCELLED, 2)
+@pytest.mark.parametrize("words", [["CANCELLED", "COMPLETING"], ["RUNNING", "CONFIGURING"]])
+def test_a_job_that_completes_or_is_prepared_has_no_nodes(words: list[str]) -> None:
+    job = reading.job(changed(job_info("v0.0.45", "running"), job_state=words))
+    assert job.shares == ()
 
 
 @pytest.mark.parametrize(
