@@ -15,7 +15,7 @@ _UNKNOWN_TIMES = frozenset({0xFFFFFFFE, 0xFFFFFFFF})  # NO_VAL, INFINITE: slurmd
 
 
 def job(info: JobInfo) -> Job:
-    """A job as slurmctld tells it. Only one that runs has shares: an external job that is COMPLETING
+    """A job as slurmctld tells it. Only one that runs has shares: an external job in COMPLETING
     (while EpilogSlurmctld runs) has given its nodes back, though Slurm still names them."""
     base = state(info.job_state)
     holding = base in (JobState.RUNNING, JobState.SUSPENDED)
