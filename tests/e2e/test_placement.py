@@ -4,15 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from extender.domain import wellknown as names
 from tests.e2e.jobs import gang, indexed_job, pod
-from tests.e2e.site import (
-    ML,
-    Site,
-    answers,
-    node_of,
-    nodes_of,
-    number,
-)
+from tests.e2e.site import ML, Site, answers, node_of, nodes_of, number, steadily
 
 pytestmark = pytest.mark.e2e
 
@@ -93,6 +87,19 @@ def test_two_gangs_share_a_node(site: Site) -> None:
     left, right = site.bound(2)
     assert node_of(left) == node_of(right)
     assert nodes_of(site.job("left", "RUNNING")) == nodes_of(site.job("right", "RUNNING"))
+
+
+def test_an_exclusive_gang_shares_its_nodes_with_nobody(site: Site) -> None:
+    """Half of a node's GPUs, all of the node: the other half is given to no one."""
+    site.fill(15)
+    site.submit(ML, pod("whole", gpus=4, annotations={names.EXCLUSIVE: "true"}))
+    (whole,) = site.bound(1)
+    site.submit(ML, pod("other", gpus=4))
+    site.job("other", "PENDING")
+    steadily(lambda: site.states("other"), lambda s: s == ["PENDING"], 2, "the other waits")
+    job = site.job("whole", "RUNNING")
+    assert nodes_of(job) == [node_of(whole)]
+    assert number(job["cpus"]) == 64
 
 
 def test_gangs_without_gpus(site: Site) -> None:
