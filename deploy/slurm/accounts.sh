@@ -19,15 +19,13 @@ if [[ $(id -u "$user" 2>/dev/null || echo missing) == @(missing|0) ]]; then
     exit 1
 fi
 
-add() { # sacctmgr ends with 1 when there is nothing to do
-    local said
-    said=$(sacctmgr --immediate add "$@" 2>&1) || grep -qiE 'nothing new|already exists' <<<"$said" || {
-        echo "$said" >&2
-        return 1
-    }
+known() { # sacctmgr ends with 1 when it is told to add what is there
+    [[ $(sacctmgr --noheader --parsable2 show "$@") ]]
 }
-add account "$account" Description="$account" Organization=sluice
-add user "$user" Account="$account" DefaultAccount="$account"
+known account where name="$account" ||
+    sacctmgr --immediate add account "$account" Description="$account" Organization=sluice
+known assoc where account="$account" user="$user" ||
+    sacctmgr --immediate add user "$user" Account="$account"
 if [[ $qos ]]; then
     sacctmgr --immediate modify account "$account" set QOS="$qos" DefaultQOS="${qos%%,*}"
 fi

@@ -5,6 +5,7 @@ Whether a real API server takes it and does what it promises is tests/e2e/test_a
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
 import subprocess
@@ -282,6 +283,26 @@ def test_slurm_conf_makes_a_partition_of_the_nodes_that_sluice_creates() -> None
     assert "Nodes=k8s" in text
 
 
+def slurm_conf(path: Path) -> dict[str, set[str]]:
+    """Each setting, its value cut at the commas; a partition or node set by its name."""
+    lines = (line for line in path.read_text().splitlines() if line and not line.startswith("#"))
+    found = {}
+    for line in lines:
+        key, _, value = line.partition("=")
+        if key in ("PartitionName", "Nodeset"):
+            name, _, value = value.partition(" ")
+            key = f"{key}={name}"
+        found[key] = set(value.split(","))
+    return found
+
+
+def test_the_tests_run_with_the_slurm_that_is_recommended() -> None:
+    """slurmctld of the test stack is started with tests/harness/slurm/, so that is true."""
+    told = slurm_conf(DEPLOY / "slurm" / "slurm.conf")
+    used = slurm_conf(ROOT / "tests" / "harness" / "slurm" / "slurm.conf")
+    assert {key: value for key, value in told.items() if not value <= used.get(key, set())} == {}
+
+
 def test_slurm_topology_starts_at_the_root_that_sluice_names() -> None:
     (tree,) = yaml.safe_load((DEPLOY / "slurm" / "topology.yaml").read_text())
     assert tree["tree"] == {"switches": [{"switch": Settings().nodes.topology_root}]}
@@ -291,6 +312,37 @@ def test_slurm_topology_starts_at_the_root_that_sluice_names() -> None:
 def test_scripts_parse(script: Path) -> None:
     subprocess.run(["bash", "-n", str(script)], check=True)
     assert script.stat().st_mode & 0o111
+
+
+def run_token_script(directory: Path, token: str) -> tuple[int, str, str]:
+    """Run token.sh with commands that only take notes: exit code, arguments, standard input."""
+    scripts = {
+        "scontrol": f"echo '{token}'",
+        "kubectl": f'echo "$@" >>{directory}/arguments; cat - /dev/null >>{directory}/input',
+    }
+    for name, text in scripts.items():
+        (directory / name).write_text(f"#!/bin/bash\n{text}\n")
+        (directory / name).chmod(0o755)
+    done = subprocess.run(
+        [str(DEPLOY / "slurm" / "token.sh")],
+        env=os.environ | {"PATH": f"{directory}:{os.environ['PATH']}"},
+        capture_output=True,
+        check=False,
+    )
+    noted = [directory / "arguments", directory / "input"]
+    arguments, given = (file.read_text() if file.exists() else "" for file in noted)
+    return done.returncode, arguments, given
+
+
+def test_the_token_reaches_the_cluster_through_a_pipe_only(tmp_path: Path) -> None:
+    code, arguments, given = run_token_script(tmp_path, "SLURM_JWT=abc.def.ghi")
+    assert (code, given) == (0, "abc.def.ghi")
+    assert "abc" not in arguments
+
+
+def test_no_token_no_secret(tmp_path: Path) -> None:
+    code, arguments, _ = run_token_script(tmp_path, "")
+    assert (code, arguments) == (1, "")
 
 
 # The manual
