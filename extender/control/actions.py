@@ -15,6 +15,7 @@ from extender.control.jobs import JobTable
 from extender.control.journal import Journal
 from extender.control.nodes import NodeLoop
 from extender.control.scheduling import Scheduling
+from extender.control.starts import Starts
 from extender.domain.feasibility import infeasible
 from extender.domain.lifecycle import Action, Confirm, End, Evict, Look, Release, Submit
 from extender.domain.model import Gang, Job, JobRequest, JobState, Namespace
@@ -53,6 +54,7 @@ class Actions:
         self._kube = kube
         self._cluster_name = cluster_name
         self._defaults = defaults
+        self._starts = Starts(jobs, slurm)
         self._patching = asyncio.Semaphore(patches)
 
     async def carry_out(self, gang: Gang, actions: Sequence[Action]) -> None:
@@ -75,7 +77,7 @@ class Actions:
             case Look(job_id):
                 await self._jobs.look(job_id)
             case Confirm(job):
-                await self._mark(job, started=True)
+                await self._starts.saved(job)
             case End():
                 await self._end(gang, action)
             case Evict():
@@ -128,10 +130,10 @@ class Actions:
             excluded=(known & unfit.keys()) | (known - managed.keys()),
         )
 
-    async def _mark(self, job: Job, *, started: bool, outcome: str = "") -> None:
+    async def _mark(self, job: Job, outcome: str) -> None:
         if job.stamp is None:
             return
-        stamp = msgspec.structs.replace(job.stamp, started=started, outcome=outcome)
+        stamp = msgspec.structs.replace(job.stamp, started=True, outcome=outcome)
         await self._slurm.mark(job.id, stamp)
         current = self._jobs.get(job.id) or job
         self._jobs.put(msgspec.structs.replace(current, stamp=stamp))
@@ -141,7 +143,7 @@ class Actions:
         if not {share.name for share in job.shares} <= self._nodes.in_slurm():
             await self._nodes.relist()  # or the next submit would not exclude the stranger
         code = f", exit code {action.exit_code}" if action.exit_code else ""
-        await self._mark(job, started=True, outcome=f"{action.why}{code}"[:200])
+        await self._mark(job, f"{action.why}{code}"[:200])
         await self._slurm.end(job.id)
         self._journal.note(gang.id, f"Ended Slurm job {job.id}: {action.why}{code}.")
         await self._jobs.look(job.id)
