@@ -109,7 +109,7 @@ class KubeClient:
                     return content
                 raise _error(answer.status, content)
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
-            raise KubeUnavailable(f"{method} {path}: {str(error) or type(error).__name__}") from error
+            raise KubeUnavailable(f"{method} {path}: {_named(error)}") from error
 
     async def watch(
         self, path: str, params: Mapping[str, str], seconds: int
@@ -132,7 +132,7 @@ class KubeClient:
                     for line in lines:
                         yield line
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
-            raise KubeUnavailable(f"watch {path}: {str(error) or type(error).__name__}") from error
+            raise KubeUnavailable(f"watch {path}: {_named(error)}") from error
 
     async def _headers(self, content_type: str | None) -> dict[str, str]:
         headers = {"Accept": JSON, "User-Agent": "sluice"}
@@ -158,6 +158,11 @@ def _ssl_context(configuration: Configuration) -> ssl.SSLContext | bool:
         context.check_hostname = False
         context.verify_mode = ssl.CERT_NONE
     return context
+
+
+def _named(error: Exception) -> str:
+    """What went wrong; a time-out has no text of its own."""
+    return str(error) or type(error).__name__
 
 
 def _error(status: int, content: bytes) -> KubeError | KubeUnavailable:
