@@ -118,6 +118,16 @@ def pod(
     }
 
 
+def restricted() -> Object:
+    """The part of a pod's spec that Pod Security asks for in sluice-system."""
+    confined = {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}}
+    seccomp = {"type": "RuntimeDefault"}
+    return {
+        "securityContext": {"runAsNonRoot": True, "seccompProfile": seccomp},
+        "containers": [{"name": "main", "image": "none", "securityContext": confined}],
+    }
+
+
 def job(name: str, ranks: int, template: Object) -> Object:
     spec = {"completions": ranks, "parallelism": ranks, "completionMode": "Indexed"}
     metadata = {k: v for k, v in template["metadata"].items() if k != "generateName"}
@@ -307,6 +317,17 @@ def test_a_pod_opts_in_by_itself(kube: Kube) -> None:
 def test_only_the_value_true_opts_in(kube: Kube, namespace: str) -> None:
     labels = {names.MANAGED: "false"}
     assert taken(admitted(kube, namespace, pod(labels=labels))) is (namespace == MANAGED)
+
+
+@pytest.mark.parametrize("namespace", ["kube-system", "sluice-system"])
+def test_system_namespaces_are_never_taken(kube: Kube, namespace: str) -> None:
+    path = f"/api/v1/namespaces/{namespace}"
+    kube.patch(path, {"metadata": {"labels": {names.MANAGED: "true"}}})
+    try:
+        body = pod(labels={names.MANAGED: "true"}, **restricted())
+        assert not taken(admitted(kube, namespace, body))
+    finally:
+        kube.patch(path, {"metadata": {"labels": {names.MANAGED: None}}})
 
 
 def test_a_daemon_set_runs_in_an_opted_in_namespace(stack: Stack, kube: Kube) -> None:
@@ -535,10 +556,10 @@ SLUICE_DOES = [
     *[("", "pods", "", verb) for verb in ("get", "list", "watch", "patch", "delete")],
     ("", "pods", "status", "patch"),
     ("", "pods", "binding", "create"),
-    *[("", "nodes", "", verb) for verb in ("get", "list", "watch", "patch")],
-    *[("", "namespaces", "", verb) for verb in ("get", "list", "watch")],
-    *[("batch", "jobs", "", verb) for verb in ("get", "list", "watch")],
-    *[("", "events", "", verb) for verb in ("create", "patch")],
+    *[("", "nodes", "", verb) for verb in ("list", "watch", "patch")],
+    *[("", "namespaces", "", verb) for verb in ("list", "watch")],
+    *[("batch", "jobs", "", verb) for verb in ("list", "watch")],
+    ("", "events", "", "create"),
 ]
 SLUICE_DOES_NOT = [
     ("", "pods", "", "create"),
@@ -547,6 +568,7 @@ SLUICE_DOES_NOT = [
     ("", "configmaps", "", "update"),
     ("", "namespaces", "", "patch"),
     ("", "nodes", "", "delete"),
+    ("batch", "jobs", "", "patch"),
     ("sluice.dev", "namespaces", "", "assign"),
     ("admissionregistration.k8s.io", "validatingadmissionpolicies", "", "update"),
     (RBAC, "clusterrolebindings", "", "create"),
