@@ -20,6 +20,8 @@ from extender.slurm.port import Slurm, SlurmError, SlurmUnavailable
 _FRESH_SECONDS = 3.0
 """How long a job that was just submitted or changed is looked at often."""
 _REASON_AFTER_SECONDS = 1.0
+_PING_SECONDS = 10.0
+"""How long Slurm is not asked anything while there are no jobs: /readyz is to know all the same."""
 _log = structlog.get_logger(__name__)
 
 
@@ -133,7 +135,7 @@ class JobTable:
 
     async def run(self) -> None:
         """Follow until cancelled."""
-        next_list = next_all = 0.0
+        next_list = next_all = next_ping = 0.0
         failures = 0
         while True:
             now = time.monotonic()
@@ -142,7 +144,11 @@ class JobTable:
                     await self._list()
                     next_list = time.monotonic() + self._resync
                 everything = now >= next_all
-                await self._poll(everything)
+                if await self._poll(everything):
+                    next_ping = now + _PING_SECONDS
+                elif now >= next_ping:
+                    await self._slurm.ping()
+                    next_ping = now + _PING_SECONDS
                 if everything:
                     next_all = now + self._slow
                     await self._read_one_reason()
@@ -182,11 +188,12 @@ class JobTable:
         if doubts:
             self._completed()
 
-    async def _poll(self, everything: bool) -> None:
+    async def _poll(self, everything: bool) -> bool:
+        """Whether there was anything to ask for."""
         ids: Iterable[int] = self._fresh_until if not everything else (j.id for j in self.live())
         asked = [i for i in ids if i in self._jobs and not self._jobs[i].state.ended]
         if not asked:
-            return
+            return False
         with metrics.slurm_poll_seconds.time():
             states = await self._slurm.states(asked)
         for job_id in asked:
@@ -197,6 +204,7 @@ class JobTable:
                 await self.look(job_id)
             elif state is not job.state:
                 self.put(_changed(job, state))
+        return True
 
     async def _read_one_reason(self) -> None:
         """The pending job whose reason is oldest: one call a second, however many wait."""

@@ -12,6 +12,8 @@ from urllib.parse import urlsplit
 
 _HOP = {"connection", "keep-alive", "transfer-encoding", "content-length"}
 
+PING = "/jobs/state/?job_id=1"
+
 
 @dataclass(frozen=True)
 class Call:
@@ -48,8 +50,13 @@ class Tap:
         self._server.server_close()
 
     def calls(self, method: str = "", path: str = "") -> list[Call]:
-        """Those with the method, and ``path`` somewhere in their path."""
-        return [c for c in list(self._calls) if method in ("", c.method) and path in c.path]
+        """Those with the method, and ``path`` somewhere in their path; but not the ping that tells
+        /readyz every ten seconds whether Slurm is there."""
+        return [
+            call
+            for call in list(self._calls)
+            if method in ("", call.method) and path in call.path and not call.path.endswith(PING)
+        ]
 
     def forget(self) -> None:
         """Count from here on."""
