@@ -200,6 +200,26 @@ class Site:
             "all nodes free",
         )
 
+    # -- the end of a test
+
+    def wipe(self) -> None:
+        """Nothing is left in the namespaces of all tests and in Slurm's queue."""
+        for namespace in (ML, VISION, PLAIN):
+            for kind in ("Job", "Pod"):
+                self.kube.delete(_collection(kind, namespace), grace_seconds=0)
+        eventually(self._left, lambda left: not left, 60, "everything to be gone")
+
+    def _left(self) -> list[str]:
+        left = [job["metadata"]["name"] for job in self.kube.items("/apis/batch/v1/jobs")]
+        for pod in self.kube.pods():  # made by a controller that had not seen its owner go
+            left.append(pod["metadata"]["name"])
+            self.delete(pod["metadata"]["namespace"], "Pod", pod["metadata"]["name"], grace=0)
+        for job in self.slurm.jobs():
+            if state(job) in ("PENDING", "RUNNING"):
+                left.append(f"Slurm job {job['job_id']}")
+                self.slurm.rest("DELETE", f"/slurm/{REST_VERSION}/job/{job['job_id']}")
+        return left
+
     # -- Sluice's own API, and its process
 
     @contextmanager
@@ -238,7 +258,7 @@ def site_of(stack: Stack, tap: Tap) -> Iterator[Site]:
     if not stack.sluice.alive:
         stack.sluice.start(site.settings)
     yield site
-    stack.wipe()
+    site.wipe()
 
 
 def told(pod: Object) -> str:
