@@ -7,6 +7,7 @@ PREFIX: Final = "sluice.dev/"
 # Opt-in: a label of the namespace, or of a pod in any namespace. On a node: "Slurm hands this
 # node out".
 MANAGED: Final = "sluice.dev/managed"
+GATED: Final = "sluice.dev/gated"  # on pods whose template admission has prepared
 OPTED_OUT: Final = "sluice.dev/ignore"
 
 SCHEDULER: Final = "sluice"

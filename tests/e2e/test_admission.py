@@ -305,6 +305,65 @@ def test_pods_that_are_left_alone(kube: Kube, namespace: str, body: Object) -> N
     assert not taken(admitted(kube, namespace, body))
 
 
+PLAIN_CONTAINER = {"name": "main", "image": "none"}
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        pytest.param(pod(), id="plain"),
+        pytest.param(pod(labels={"app": "x"}), id="with labels"),
+        pytest.param(pod(labels={names.OPTED_OUT: ""}), id="opted out"),
+        pytest.param(pod(annotations={names.OPTED_OUT: "true"}), id="opted out by annotation"),
+        pytest.param(pod(schedulerName="volcano"), id="of another scheduler"),
+        pytest.param(pod(schedulingGates=[{"name": "example.com/quota"}]), id="with a gate"),
+        pytest.param(pod(tolerations=[TOLERATION | {"effect": "NoExecute"}]), id="tolerating"),
+        pytest.param(
+            pod(containers=[PLAIN_CONTAINER | {"env": [{"name": "RANK", "value": "mine"}]}]),
+            id="with variables",
+        ),
+        pytest.param(pod(initContainers=[{"name": "prepare", "image": "none"}]), id="preparing"),
+    ],
+)
+@pytest.mark.parametrize("namespace", [MANAGED, PLAIN])
+def test_a_template_becomes_what_its_pods_would(kube: Kube, namespace: str, body: Object) -> None:
+    """Pods of a prepared template are not touched again, so the template must have it all."""
+    path = f"/apis/batch/v1/namespaces/{namespace}/jobs"
+    made = kube.request("POST", path, body=job("template", 2, body), params=DRY_RUN)
+    template = made["spec"]["template"]
+    wanted = admitted(kube, namespace, body)
+    assert taken(template) is taken(wanted)
+    assert (template["metadata"]["labels"].get(names.GATED) == "true") is taken(wanted)
+    for kind in ("containers", "initContainers"):
+        ours, theirs = (found["spec"].get(kind, []) for found in (template, wanted))
+        assert [environment(c) for c in ours] == [environment(c) for c in theirs]
+    assert template["spec"].get("schedulingGates") == wanted["spec"].get("schedulingGates")
+
+
+def test_a_template_without_metadata_is_prepared(kube: Kube) -> None:
+    body = job("bare", 2, pod())
+    del body["spec"]["template"]["metadata"]
+    path = f"/apis/batch/v1/namespaces/{MANAGED}/jobs"
+    assert taken(kube.request("POST", path, body=body, params=DRY_RUN)["spec"]["template"])
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        pytest.param(pod(labels={names.GATED: "true"}), id="no gate"),
+        pytest.param(pod(labels={names.GATED: "false"}, schedulerName="volcano"), id="elsewhere"),
+        pytest.param(
+            pod(labels={names.GATED: "true"}, schedulingGates=[GATE], schedulerName="volcano"),
+            id="gate of another scheduler",
+        ),
+        pytest.param(pod(labels={names.GATED: "true"}, nodeName="node-00"), id="on a node"),
+    ],
+)
+def test_nobody_passes_the_gate_by_claiming_to_have_it(kube: Kube, body: Object) -> None:
+    with refused("the label sluice.dev/gated belongs to pods that Sluice's admission has prepared"):
+        admitted(kube, MANAGED, body)
+
+
 def test_a_namespace_that_has_not_opted_in_is_left_alone(kube: Kube) -> None:
     assert not taken(admitted(kube, PLAIN, pod()))
 

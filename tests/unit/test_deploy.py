@@ -116,6 +116,32 @@ def test_the_gate_sets_what_the_service_looks_for() -> None:
     assert f'{{"key": "{names.TAINT}", "operator": "Exists", "effect": "NoSchedule"}}' in expression
 
 
+def test_a_template_is_prepared_as_a_pod_is() -> None:
+    """jobs.yaml says the same as gate.yaml, one level deeper, and marks what it has done."""
+    of_pods, of_jobs = (find(MUTATING, f"sluice-gate{kind}") for kind in ("", "-jobs"))
+
+    def same(text: str) -> str:
+        text = text.replace("variables.pod.", "object.spec.").replace(
+            "/spec/template/spec/", "/spec/"
+        )
+        return " ".join(text.split())
+
+    for name in ("environment", "names", "gated", "tolerating"):
+        assert same(variable(of_jobs, name)) == same(variable(of_pods, name))
+    expressions = [
+        policy["spec"]["mutations"][0]["jsonPatch"]["expression"] for policy in (of_pods, of_jobs)
+    ]
+    start, rest = same(expressions[0]).split(" + (variables.gated", 1)
+    assert same(expressions[1]).startswith(start)
+    assert same(expressions[1]).endswith(rest)
+    assert names.GATED.replace("/", "~1") in expressions[1]
+    assert find(f"{MUTATING}Binding", "sluice-gate-jobs")["spec"]["matchResources"] == {
+        "namespaceSelector": find(f"{MUTATING}Binding", "sluice-gate-namespaces")["spec"][
+            "matchResources"
+        ]["namespaceSelector"]
+    }
+
+
 def test_opting_in_is_by_the_managed_label_alone() -> None:
     selectors = [
         find(f"{MUTATING}Binding", f"sluice-gate-{by}")["spec"]["matchResources"]
@@ -129,7 +155,12 @@ def test_opting_in_is_by_the_managed_label_alone() -> None:
         "values": ["kube-system", SERVICE_ACCOUNT["namespace"]],
     }
     assert selectors == [
-        {"namespaceSelector": label | {"matchExpressions": [system]}},
+        {
+            "namespaceSelector": label | {"matchExpressions": [system]},
+            "objectSelector": {
+                "matchExpressions": [{"key": names.GATED, "operator": "NotIn", "values": ["true"]}]
+            },
+        },
         {"namespaceSelector": {"matchExpressions": [system, elsewhere]}, "objectSelector": label},
     ]
 
