@@ -76,7 +76,9 @@ def request(
     accept: str = "application/json",
 ) -> bytes:
     """One request, ready to be written to a connection."""
-    head = f"{method} {path} HTTP/1.1\r\nHost: apiserver\r\nUser-Agent: bare\r\nAccept: {accept}\r\n"
+    head = (
+        f"{method} {path} HTTP/1.1\r\nHost: apiserver\r\nUser-Agent: bare\r\nAccept: {accept}\r\n"
+    )
     if body:
         head += f"Content-Type: {content_type}\r\nContent-Length: {len(body)}\r\n"
     return head.encode() + b"\r\n" + body

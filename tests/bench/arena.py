@@ -1,0 +1,209 @@
+"""Where the measurements take place: the real stack with its nodes, two namespaces, a watcher.
+
+`sluice-bench` is opted in; `plain-bench` is not, and kube-scheduler places its pods alone.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import httpx
+from prometheus_client.parser import text_string_to_metric_families
+
+from tests.bench.bare import Server
+from tests.bench.watcher import Watcher
+from tests.harness.fabric import Fabric, FabricNode
+from tests.harness.process import TICKS_PER_SECOND
+from tests.harness.progress import step
+from tests.harness.stack import Stack
+
+SLUICE, PLAIN = "sluice", "plain"
+NAMESPACES = {SLUICE: "sluice-bench", PLAIN: "plain-bench"}
+SCHEDULERS = (SLUICE, PLAIN)
+
+QUIET_WINDOW_SECONDS = 0.5
+QUIET_CORES = 0.2  # above what the idle cluster uses
+QUIET_PATIENCE_SECONDS = 10.0
+IDLE_WINDOWS = 8
+# Slurm then writes, to the millisecond, when it allocated what.
+SLURM_CONF = "SlurmSchedLogFile=/var/log/slurm/sched.out\nSlurmSchedLogLevel=1"
+
+
+@dataclass(frozen=True)
+class Nodes(Fabric):
+    """The first ``count`` nodes of a fabric: the last leaf may be part empty."""
+
+    count: int = 1000
+
+    def nodes(self) -> list[FabricNode]:
+        return super().nodes()[: self.count]
+
+
+FABRIC = Nodes(spines=8, leaves_per_spine=4, nodes_per_leaf=32, gpus_per_node=8)
+
+
+@dataclass(frozen=True)
+class Usage:
+    """CPU seconds by process and calls to slurmrestd by name, since the start; or a difference.
+
+    ``others``: CPU seconds of the whole machine, and so of whatever else runs on it.
+    """
+
+    at: float
+    cpu: dict[str, float]
+    calls: dict[str, int]
+    others: float = 0.0
+
+    def since(self, before: Usage) -> Usage:
+        cpu = {name: round(v - before.cpu.get(name, 0.0), 2) for name, v in self.cpu.items()}
+        calls = {
+            name: more
+            for name, v in self.calls.items()
+            if (more := v - before.calls.get(name, 0)) > 0
+        }
+        others = round(max(0.0, self.others - before.others - sum(cpu.values())), 2)
+        return Usage(round(self.at - before.at, 3), cpu, calls, others)
+
+    def report(self) -> dict[str, Any]:
+        """For the results: seconds of CPU by process, calls by name."""
+        return {
+            "seconds": self.at,
+            "cpu_seconds": {name: v for name, v in self.cpu.items() if v >= 0.01},
+            "cpu_seconds_of_others": self.others,
+            "slurmrestd_calls": self.calls,
+        }
+
+
+class Arena:
+    """The stack and what every measurement does with it."""
+
+    def __init__(self, stack: Stack) -> None:
+        self.stack = stack
+        self.place = {node.name: (i, node) for i, node in enumerate(stack.nodes)}
+        self._idle_cores = 0.0
+        for scheduler in SCHEDULERS:
+            ours = scheduler == SLUICE
+            stack.admin.namespace(
+                NAMESPACES[scheduler],
+                labels={"sluice.dev/managed": "true"} if ours else {},
+                annotations={"sluice.dev/user": "alice", "sluice.dev/account": "ml"}
+                if ours
+                else {},
+            )
+        self.watcher = Watcher(stack.kubeconfig("admin"))
+
+    @classmethod
+    @contextmanager
+    def open(cls) -> Iterator[Arena]:
+        with Stack.start(FABRIC, slurm_conf_extra=SLURM_CONF) as stack:
+            arena = cls(stack)
+            try:
+                yield arena
+            finally:
+                arena.watcher.close()
+
+    def server(self, user: str = "admin") -> Server:
+        return Server.of(self.stack.kubeconfig(user))
+
+    def start_sluice(self) -> None:
+        """Start the service and wait until Slurm has every node and each is tainted."""
+        self.stack.sluice.start()
+
+        def tainted() -> bool:
+            nodes = self.stack.admin.items("/api/v1/nodes", labelSelector="sluice.dev/managed=true")
+            return all(node["spec"].get("taints") for node in nodes)
+
+        self.stack.admin.wait_for(tainted, 60, "the taints of managed nodes")
+        self._learn_idle()
+
+    # Between runs
+
+    def empty(self) -> bool:
+        """Remove all workloads and wait until the cluster is quiet; whether it became so."""
+        self.stack.wipe(timeout=180)
+        return self.wait_quiet()
+
+    def wait_quiet(self) -> bool:
+        """Wait until the parts use little more CPU than an idle cluster does."""
+        deadline = time.monotonic() + QUIET_PATIENCE_SECONDS
+        while time.monotonic() < deadline:
+            if self._cores() <= self._idle_cores + QUIET_CORES:
+                return True
+        return False
+
+    def _learn_idle(self) -> None:
+        """Note what the idle cluster uses: the least of a while without a lower one."""
+        with step("waiting for the cluster to be idle") as running:
+            lowest, since = self._cores(), 0
+            while since < IDLE_WINDOWS:
+                cores = self._cores()
+                since = 0 if cores < 0.9 * lowest else since + 1
+                lowest = min(lowest, cores)
+                running.note = f"{cores:.2f} cores"
+        self._idle_cores = lowest
+
+    def _cores(self) -> float:
+        before, started = self._cpu_of_children(), time.monotonic()
+        time.sleep(QUIET_WINDOW_SECONDS)
+        return (self._cpu_of_children() - before) / (time.monotonic() - started)
+
+    def _cpu_of_children(self) -> float:
+        children = list(self.stack.control.children.values())
+        if self.stack.sluice.alive:
+            children.append(self.stack.sluice.child)
+        return sum(stat.cpu_seconds for child in children if (stat := child.stat()))
+
+    # Readings
+
+    def usage(self) -> Usage:
+        """What was used so far."""
+        cpu = self.stack.cpu_seconds() | {"watcher": self.watcher.cpu_seconds()}
+        return Usage(time.time(), cpu, self.slurm_calls(), machine_cpu_seconds())
+
+    def slurm_calls(self) -> dict[str, int]:
+        """The service's calls to slurmrestd so far; nothing while it does not run."""
+        if not self.stack.sluice.alive:
+            return {}
+        text = httpx.get(f"{self.stack.sluice.base_url}/metrics", timeout=10).text
+        return {
+            sample.labels["call"]: int(sample.value)
+            for family in text_string_to_metric_families(text)
+            for sample in family.samples
+            if sample.name == "sluice_slurm_calls_total"
+        }
+
+    def timeline(self, name: str) -> list[tuple[float, str]]:
+        """What the service says it did about a gang: seconds since the epoch, and a sentence."""
+        url = f"{self.stack.sluice.base_url}/v1/gangs/{NAMESPACES[SLUICE]}/{name}"
+        answer = httpx.get(url, timeout=10)
+        answer.raise_for_status()
+        return [(seconds(step["at"]), step["what"]) for step in answer.json()["timeline"]]
+
+    def job_of(self, name: str) -> int:
+        """The Slurm job of a gang."""
+        url = f"{self.stack.sluice.base_url}/v1/gangs/{NAMESPACES[SLUICE]}/{name}"
+        return int(httpx.get(url, timeout=10).raise_for_status().json()["job_id"])
+
+
+def machine_cpu_seconds() -> float:
+    """CPU time of the whole machine so far, idle and waiting times left out (proc_stat(5))."""
+    fields = Path("/proc/stat").read_text().splitlines()[0].split()[1:9]
+    user, nice, system, _idle, _wait, irq, softirq, _steal = map(int, fields)
+    return (user + nice + system + irq + softirq) / TICKS_PER_SECOND
+
+
+def load() -> float:
+    """The machine's one-minute load average."""
+    return round(os.getloadavg()[0], 2)
+
+
+def seconds(text: str) -> float:
+    """An RFC 3339 time as seconds since the epoch."""
+    return datetime.fromisoformat(text).timestamp()
