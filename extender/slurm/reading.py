@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from functools import cache
 
 import msgspec
 
@@ -88,13 +89,15 @@ def state(value: list[str] | str) -> JobState:
     CONFIGURING (the nodes boot, or PrologSlurmctld runs) counts as pending: the nodes are not the
     job's to use yet.
     """
-    words = _words(value)
+    return _base_state(_words(value))
+
+
+@cache
+def _base_state(words: tuple[str, ...]) -> JobState:
     if "CONFIGURING" in words:
         return JobState.PENDING
-    for word in words:
-        if word in JobState.__members__:
-            return JobState(word)
-    return JobState.UNKNOWN
+    known = [word for word in words if word in JobState.__members__]
+    return JobState(known[0]) if known else JobState.UNKNOWN
 
 
 def stamp(comment: str | None) -> Stamp | None:

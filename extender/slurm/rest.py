@@ -36,7 +36,7 @@ class RestSlurm:
         user_name: str = "",
         timeout_seconds: float = 10.0,
         list_timeout_seconds: float = 60.0,
-        connect_timeout_seconds: float = 3.0,
+        connect_timeout_seconds: float = 10.0,
         concurrency: int = 8,
         ca_file: str = "",
         transport: httpx.AsyncBaseTransport | None = None,

@@ -16,6 +16,7 @@ import msgspec
 
 from extender.slurm import errors
 from extender.slurm.port import SlurmError, SlurmRefused, SlurmUnavailable
+from extender.slurm.streams import StreamTransport
 from extender.slurm.tokens import TokenSource
 from extender.slurm.wire import Problem, Reply
 
@@ -43,7 +44,7 @@ class Slurmrestd:
         user_name: str = "",
         timeout_seconds: float = 10.0,
         list_timeout_seconds: float = 60.0,
-        connect_timeout_seconds: float = 3.0,
+        connect_timeout_seconds: float = 10.0,
         concurrency: int = 8,
         ca_file: str = "",
         transport: httpx.AsyncBaseTransport | None = None,
@@ -60,10 +61,8 @@ class Slurmrestd:
             base_url=url,
             headers={"X-SLURM-USER-NAME": user_name} if user_name else {},
             timeout=self._timeout,
-            limits=httpx.Limits(max_connections=concurrency, max_keepalive_connections=concurrency),
-            verify=ca_file or True,
             trust_env=False,  # the token goes to slurmrestd, never to a proxy from the environment
-            transport=transport,
+            transport=transport or StreamTransport(ca_file),
         )
         self._where = f"slurmrestd at {self._client.base_url.netloc.decode().rpartition('@')[2]}"
 
