@@ -317,7 +317,6 @@ PLAIN_CONTAINER = {"name": "main", "image": "none"}
         pytest.param(pod(annotations={names.OPTED_OUT: "true"}), id="opted out by annotation"),
         pytest.param(pod(schedulerName="volcano"), id="of another scheduler"),
         pytest.param(pod(schedulingGates=[{"name": "example.com/quota"}]), id="with a gate"),
-        pytest.param(pod(tolerations=[TOLERATION | {"effect": "NoExecute"}]), id="tolerating"),
         pytest.param(
             pod(containers=[PLAIN_CONTAINER | {"env": [{"name": "RANK", "value": "mine"}]}]),
             id="with variables",
@@ -338,6 +337,53 @@ def test_a_template_becomes_what_its_pods_would(kube: Kube, namespace: str, body
         ours, theirs = (found["spec"].get(kind, []) for found in (template, wanted))
         assert [environment(c) for c in ours] == [environment(c) for c in theirs]
     assert template["spec"].get("schedulingGates") == wanted["spec"].get("schedulingGates")
+
+
+OWN_TOLERATION = {"key": "nvidia.com/gpu", "operator": "Exists"}
+
+
+def test_a_template_with_tolerations_is_left_to_its_pods(kube: Kube) -> None:
+    body = pod(tolerations=[OWN_TOLERATION])
+    path = f"/apis/batch/v1/namespaces/{MANAGED}/jobs"
+    made = kube.request("POST", path, body=job("own", 2, body), params=DRY_RUN)
+    assert not taken(made["spec"]["template"])
+    assert taken(admitted(kube, MANAGED, body))
+    body = pod(tolerations=[OWN_TOLERATION, TOLERATION])
+    made = kube.request("POST", path, body=job("own", 2, body), params=DRY_RUN)
+    assert taken(made["spec"]["template"])
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        pytest.param(pod(), id="plain"),
+        pytest.param(pod(tolerations=[OWN_TOLERATION]), id="tolerations"),
+        pytest.param(pod(tolerations=[OWN_TOLERATION, TOLERATION]), id="our toleration"),
+        pytest.param(pod(schedulingGates=[{"name": "example.com/quota"}]), id="gates"),
+        pytest.param(
+            pod(
+                containers=[
+                    {
+                        "name": "main",
+                        "image": "none",
+                        "env": [{"name": n, "value": "x"} for n in ("A", "RANK", "Z")],
+                    }
+                ]
+            ),
+            id="variables",
+        ),
+    ],
+)
+def test_a_manifest_can_be_applied_again(kube: Kube, body: Object) -> None:
+    """A Job's template cannot change: what we put in must not be taken out by the next apply."""
+    manifest = job("again", 1, body)
+    manifest["spec"]["suspend"] = True
+    try:
+        kube.apply(manifest, MANAGED)
+        manifest["metadata"]["labels"] = {"revision": "2"}
+        kube.apply(manifest, MANAGED)
+    finally:
+        kube.delete(f"/apis/batch/v1/namespaces/{MANAGED}/jobs/again")
 
 
 def test_a_template_without_metadata_is_prepared(kube: Kube) -> None:

@@ -126,15 +126,21 @@ def test_a_template_is_prepared_as_a_pod_is() -> None:
         )
         return " ".join(text.split())
 
-    for name in ("environment", "names", "gated", "tolerating"):
+    for name in ("environment", "names", "gated"):
         assert same(variable(of_jobs, name)) == same(variable(of_pods, name))
-    expressions = [
-        policy["spec"]["mutations"][0]["jsonPatch"]["expression"] for policy in (of_pods, of_jobs)
-    ]
-    start, rest = same(expressions[0]).split(" + (variables.gated", 1)
-    assert same(expressions[1]).startswith(start)
-    assert same(expressions[1]).endswith(rest)
-    assert names.GATED.replace("/", "~1") in expressions[1]
+    for_pods, for_jobs = (
+        same(policy["spec"]["mutations"][0]["jsonPatch"]["expression"])
+        for policy in (of_pods, of_jobs)
+    )
+    start = '[JSONPatch{op: "add", path: "/spec/schedulerName", value: "sluice"}] + '
+    gate, tolerations, rest = re.split(r" \+ (?=\(variables\.toler|object\.spec\.con)", for_pods)
+    assert gate.startswith(start)
+    assert for_jobs.startswith(start)
+    assert gate.removeprefix(start) in for_jobs
+    assert for_jobs.endswith(rest)
+    # a template that has tolerations of its own is not prepared at all
+    assert tolerations.rpartition(" : ")[2] in for_jobs
+    assert names.GATED.replace("/", "~1") in for_jobs
     assert find(f"{MUTATING}Binding", "sluice-gate-jobs")["spec"]["matchResources"] == {
         "namespaceSelector": find(f"{MUTATING}Binding", "sluice-gate-namespaces")["spec"][
             "matchResources"
