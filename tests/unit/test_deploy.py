@@ -91,6 +91,10 @@ def test_every_name_is_one_of_wellknown(path: Path) -> None:
 def test_the_guard_protects_exactly_the_answers() -> None:
     listed = re.findall(r"'([^']+)'", variable(find(VALIDATING, "sluice-guard"), "answers"))
     assert sorted(listed) == sorted(names.ANSWERS)
+    conditions = find(VALIDATING, "sluice-guard")["spec"]["matchConditions"]
+    (concerns,) = (c["expression"] for c in conditions if c["name"] == "concerns-sluice")
+    at_creation = concerns[concerns.index("[") : concerns.index("]")]
+    assert sorted(re.findall(r"'([^']+)'", at_creation)) == sorted(names.ANSWERS)
 
 
 def test_the_environment_comes_from_answers() -> None:
