@@ -66,6 +66,10 @@ class Slurm(Protocol):
     async def end(self, job_id: int) -> None:
         """Cancel with SIGKILL (any other signal poisons the nodes); no error when it has ended."""
 
+    async def finish(self, job_id: int, exit_code: int) -> None:
+        """End a job whose pods have ended: COMPLETED, or FAILED with the exit code, where Slurm can
+        be told so, else like ``end``. A job that is pending becomes CANCELLED."""
+
     async def nodes(self) -> Sequence[SlurmNode]:
         """All nodes. Expensive: at start and on doubt only."""
 

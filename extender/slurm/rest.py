@@ -6,13 +6,17 @@ import asyncio
 from collections.abc import Iterable, Mapping, Sequence
 
 import httpx
+import structlog
 
 from extender.domain.model import Job, JobRequest, JobState, NodeSpec, SlurmNode, Stamp
 from extender.slurm import errors, nodeconf, reading, wire
+from extender.slurm.completer import Completer, wait_status
 from extender.slurm.port import SlurmRefused, SlurmUnavailable
 from extender.slurm.requests import describe, stamp_text
 from extender.slurm.restd import Counted, Slurmrestd
 from extender.slurm.tokens import TokenSource
+
+_log = structlog.get_logger(__name__)
 
 # 500 ids make a URL of 8 kB, what proxies let through; slurmrestd itself took 60 kB.
 _IDS_A_CALL = 500
@@ -39,11 +43,13 @@ class RestSlurm:
         connect_timeout_seconds: float = 10.0,
         concurrency: int = 8,
         ca_file: str = "",
+        complete_command: Sequence[str] = (),
         transport: httpx.AsyncBaseTransport | None = None,
         counted: Counted = lambda _call, _outcome: None,
     ) -> None:
         self._cluster = cluster
         self._group = group
+        self._completer = Completer(complete_command) if complete_command else None
         self._restd = Slurmrestd(
             url,
             tokens,
@@ -62,6 +68,8 @@ class RestSlurm:
 
     async def close(self) -> None:
         await self._restd.close()
+        if self._completer is not None:
+            await self._completer.close()
 
     async def ping(self) -> None:
         """The lightest call that needs both: ping/ itself answers 200 to any token."""
@@ -161,6 +169,17 @@ class RestSlurm:
             if status.error and status.error.code not in errors.ENDED:
                 problem = wire.Problem(status.error.code, status.error.string)
                 raise errors.failure([problem], 200, what)
+
+    async def finish(self, job_id: int, exit_code: int) -> None:
+        """slurmrestd can only cancel, so a program does it that has libslurm (complete.py). It is
+        not believed: a job that it left running would hold its nodes for good."""
+        if self._completer is not None:
+            problem = await self._completer.complete(job_id, wait_status(exit_code))
+            state = (await self._states([job_id])).get(job_id)
+            if state is None or state.ended:
+                return
+            _log.warning("job not completed, so cancelled", job=job_id, why=problem or "it runs on")
+        await self.end(job_id)
 
     async def nodes(self) -> Sequence[SlurmNode]:
         """2.6 kB a node."""
