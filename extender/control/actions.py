@@ -71,7 +71,7 @@ class Actions:
     async def _one(self, gang: Gang, action: Action) -> None:
         match action:
             case Release():
-                await self._release(action)
+                await self._release(gang, action)
             case Submit():
                 await self._submit(gang, action)
             case Look(job_id):
@@ -151,10 +151,11 @@ class Actions:
 
     # -- Kubernetes -------------------------------------------------------------------------
 
-    async def _release(self, action: Release) -> None:
+    async def _release(self, gang: Gang, action: Release) -> None:
         pod = action.pod
         patch = release(
             pod,
+            gang_id=gang.id,
             job_id=action.job_id,
             node=action.node,
             rank=action.rank,

@@ -13,7 +13,7 @@ from extender.control import metrics
 from extender.control.cluster import Cluster
 from extender.control.jobs import JobTable
 from extender.domain import wellknown as names
-from extender.domain.model import JobState, Pod
+from extender.domain.model import JobState, Pod, Stamp
 from extender.domain.views import PASS, WAITING, Verdict, VerdictKind
 from extender.kube import objects
 from extender.kube.client import KubeClient, KubeError, KubeUnavailable, encode
@@ -79,11 +79,14 @@ class Scheduling:
         job = self._jobs.get(placement.job_id)
         if job is None or job.state is not JobState.RUNNING or job.stamp is None:
             return None
-        if pod is not None and job.stamp.id != self._cluster.gang_of(uid):
+        if pod is not None and not self._is_of(pod, job.stamp):
             return None
         if job.shares and all(share.name != placement.node for share in job.shares):
             return None
         return placement
+
+    def _is_of(self, pod: Pod, stamp: Stamp) -> bool:
+        return stamp.namespace == pod.namespace and stamp.id == self._cluster.gang_of(pod.uid)
 
     async def bind(self, namespace: str, name: str, uid: str, node: str) -> str:
         """Bind the pod where Slurm put it: "", also when it is bound there already."""

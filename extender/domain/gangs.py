@@ -50,17 +50,28 @@ def membership(pod: Pod, workload: Workload | None) -> Membership | None:
     its pods run at once (parallelism = completions, the rule of Kubernetes' own gang scheduling);
     any other Job is a bag of lone pods.
     """
+    gang_id = pod.annotations.get(names.GANG_ID)
+    if gang_id and names.JOB_ID in pod.annotations:
+        return _placed_in(gang_id, pod)
     if name := pod.annotations.get(names.GANG):
         owner = pod.owner.uid if pod.owner else ""
         return Membership(f"{pod.namespace}/{name}/{owner}", GangKind.PODS, name)
     owner_job = pod.owner if pod.owner and pod.owner.kind == "Job" else None
     if owner_job and names.COMPLETION_INDEX in pod.annotations:
-        placed_in_gang = int_or(pod.annotations.get(names.RANKS), 1) > 1
-        if workload is None and not placed_in_gang:
+        if workload is None:
             return None
-        if workload is None or _is_gang(workload):
+        if _is_gang(workload):
             return Membership(owner_job.uid, GangKind.JOB, owner_job.name)
     return Membership(pod.uid, GangKind.POD, pod.name)
+
+
+def _placed_in(gang_id: str, pod: Pod) -> Membership:
+    """What was written at the release: the pod's owner may be gone or have let it go since."""
+    if name := pod.annotations.get(names.GANG):
+        return Membership(gang_id, GangKind.PODS, name)
+    if gang_id == pod.uid:
+        return Membership(gang_id, GangKind.POD, pod.name)
+    return Membership(gang_id, GangKind.JOB, pod.labels.get(names.JOB_NAME_LABEL, pod.name))
 
 
 def _is_gang(job: Workload) -> bool:

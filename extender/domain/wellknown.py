@@ -64,7 +64,8 @@ RANKS: Final = "sluice.dev/ranks"  # how many ranks the gang has
 NODELIST: Final = "sluice.dev/nodelist"
 NODES: Final = "sluice.dev/nodes"
 
-ANSWERS: Final = frozenset({JOB_ID, NODE, RANK, RANKS, NODELIST, NODES})
+GANG_ID: Final = "sluice.dev/gang-id"  # Gang.id: outlives the pod's owner
+ANSWERS: Final = frozenset({JOB_ID, NODE, RANK, RANKS, NODELIST, NODES, GANG_ID})
 
 # Namespace annotations, set by a cluster administrator. USER is the Slurm user that jobs run as;
 # ACCOUNT above gives the default account; each list says what the namespace's pods may name.

@@ -14,7 +14,15 @@ from extender.domain.model import Pod
 
 
 def release(
-    pod: Pod, *, job_id: int, node: str, rank: int, ranks: int, nodelist: str, node_count: int
+    pod: Pod,
+    *,
+    gang_id: str,
+    job_id: int,
+    node: str,
+    rank: int,
+    ranks: int,
+    nodelist: str,
+    node_count: int,
 ) -> dict[str, Any]:
     """One strategic merge patch: answers written, node pinned, gate off.
 
@@ -26,6 +34,7 @@ def release(
         "metadata": {
             "uid": pod.uid,
             "annotations": {
+                names.GANG_ID: gang_id,
                 names.JOB_ID: str(job_id),
                 names.NODE: node,
                 names.RANK: str(rank),

@@ -96,6 +96,7 @@ LIES = [
     ("a job that does not exist", placed(0, "n0", job_id=99), RUNNING),
     ("a node of another job", placed(0, "n5"), RUNNING),
     ("another gang's job", placed(0, "n0"), job(JobState.RUNNING, share("n0"), stamp=stamp(id="theirs"))),
+    ("a gang of another namespace", placed(0, "n0", namespace="other"), RUNNING),
     ("a job that has ended", placed(0, "n0"), job(JobState.CANCELLED, share("n0"))),
     ("a job that waits", placed(0, "n0"), job(JobState.PENDING)),
 ]  # fmt: skip

@@ -48,9 +48,36 @@ def test_a_pod_waits_for_its_job_to_be_seen() -> None:
     assert membership(pod(0), None) is None
 
 
-def test_a_placed_pod_whose_job_is_gone_keeps_its_gang() -> None:
-    orphan = pod(0, annotations={names.RANKS: "4"})
-    assert membership(orphan, None) == Membership("train-uid", GangKind.JOB, "train")
+PLACED = {names.JOB_ID: "7", names.GANG_ID: "gang-uid"}
+
+
+@pytest.mark.parametrize(
+    ("orphan", "member"),
+    [
+        (pod(0, annotations=PLACED), Membership("gang-uid", GangKind.JOB, "train-0")),
+        (
+            pod(0, annotations=PLACED, owner=None, labels={names.JOB_NAME_LABEL: "train"}),
+            Membership("gang-uid", GangKind.JOB, "train"),
+        ),
+        (
+            pod(0, annotations=PLACED | {names.GANG: "g"}),
+            Membership("gang-uid", GangKind.PODS, "g"),
+        ),
+        (
+            pod(0, annotations=PLACED, uid="gang-uid"),
+            Membership("gang-uid", GangKind.POD, "train-0"),
+        ),
+    ],
+)
+def test_a_placed_pod_keeps_its_gang_whatever_becomes_of_its_owner(
+    orphan: Pod, member: Membership
+) -> None:
+    assert membership(orphan, None) == member
+
+
+def test_a_gang_id_without_a_job_is_nobody_s_word() -> None:
+    liar = pod(None, annotations={names.GANG_ID: "theirs"})
+    assert membership(liar, None) == Membership("train-uid", GangKind.POD, "train")
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,14 @@ PIN = {"key": "metadata.name", "operator": "In", "values": ["n3"]}
 
 def released(**more: Any) -> dict[str, Any]:
     return release(
-        pod(2, **more), job_id=7, node="n3", rank=2, ranks=4, nodelist="n[1-4]", node_count=4
+        pod(2, **more),
+        gang_id="train-uid",
+        job_id=7,
+        node="n3",
+        rank=2,
+        ranks=4,
+        nodelist="n[1-4]",
+        node_count=4,
     )
 
 
