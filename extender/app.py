@@ -165,6 +165,7 @@ async def serve(settings: Settings) -> int:
         cluster=settings.cluster,
         timeout_seconds=settings.slurm.request_timeout_seconds,
         concurrency=settings.slurm.concurrency,
+        complete_command=settings.slurm.complete_command,
         counted=lambda call, outcome: metrics.slurm_calls.labels(call, outcome).inc(),
     )
     service = Service(settings, slurm, kube)

@@ -197,9 +197,10 @@ class Slurm(Group):
     )
     complete_command: Command = Field(
         [],
-        description="Program and arguments that end a job as COMPLETED or FAILED with an exit "
-        "code; the job id and the wait status follow as the last two arguments. Empty: jobs are "
-        "ended through slurmrestd, which shows them as CANCELLED.",
+        description="Program and arguments that end a job as COMPLETED or FAILED with its exit "
+        "code, where libslurm and slurm.conf are: extender/slurm/complete.py, perhaps behind ssh. "
+        'It reads lines "<job id> <wait status>" and answers each. Empty: jobs are ended through '
+        "slurmrestd, which shows them as CANCELLED.",
     )
 
     @model_validator(mode="after")

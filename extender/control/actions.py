@@ -144,7 +144,10 @@ class Actions:
             await self._nodes.relist()  # or the next submit would not exclude the stranger
         code = f", exit code {action.exit_code}" if action.exit_code else ""
         await self._mark(job, f"{action.why}{code}"[:200])
-        await self._slurm.end(job.id)
+        if action.finished:
+            await self._slurm.finish(job.id, action.exit_code)
+        else:
+            await self._slurm.end(job.id)
         self._journal.note(gang.id, f"Ended Slurm job {job.id}: {action.why}{code}.")
         await self._jobs.look(job.id)
         self._jobs.soon(job.id)

@@ -84,6 +84,7 @@ class End(Struct, frozen=True):
     job: Job
     exit_code: int
     why: str
+    finished: bool = False  # all pods came to their end: the exit code is theirs
 
 
 class Evict(Struct, frozen=True):
@@ -185,7 +186,7 @@ def _with_job(gang: Gang, job: Job, nodes: Mapping[str, Node], now: float) -> De
     present = [p for p in gang.pods if not p.terminal]
     if not present:
         why = "all pods have ended" if gang.pods else "its pods are gone"
-        end = End(job, _exit_code(gang), why)
+        end = End(job, _exit_code(gang), why, finished=bool(gang.pods))
         return Decision(GangState.ENDING, f"{_sentence(why)} Slurm job {job.id} ends.", (end,), job)
     if job.state is JobState.PENDING:
         return _queued(job, present)

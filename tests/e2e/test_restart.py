@@ -67,7 +67,7 @@ def test_a_new_process_adopts_what_it_finds(site: Site, how: str) -> None:
     pods = site.bound(4, prefix="queued")
     assert [node_of(p) for p in pods] == [n for n in site.order if n in nodes_of(allocated)]
     assert [state(j) for name in ("finished", "deleted") for j in site.ended(name)] == [
-        "CANCELLED",
+        "COMPLETED",
         "CANCELLED",
     ]
     assert uids(site.pods(prefix="running")) == running

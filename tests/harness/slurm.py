@@ -26,6 +26,7 @@ from tests.harness.runs import Run
 
 REST_VERSION = "v0.0.44"
 REST_PORT = 6820
+COMPLETE = Path(__file__).parents[2] / "extender" / "slurm" / "complete.py"
 DAEMONS = ("mariadb", "slurmdbd", "slurmctld", "slurmrestd")
 # Users of the container, with a group of the same number each. alice: accounts ml (default) and
 # vision; bob: ml; carol: vision. QOS normal and high, which preempts normal.
@@ -41,6 +42,7 @@ class Slurm:
         self, run: Run, engine: Engine, image: str, *, gpus_per_node: int, conf_extra: str = ""
     ) -> None:
         self._run = run
+        self._engine_host = engine.host
         self._jwt_key = secrets.token_bytes(32)
         self._http = httpx.Client(timeout=60)
         self.token_file = run.directory / "slurm.token"
@@ -69,6 +71,11 @@ class Slurm:
                 time.sleep(0.1)
             self.rest_url = f"http://{self.container.address}"
             wait_for(lambda: self.get("ping").get("pings"), 20, "slurmrestd")
+
+    def complete_command(self) -> list[str]:
+        """What ends a job with an exit code: Sluice's program, in the container with libslurm."""
+        inside = ("exec", "-i", self.container.id, "python3", "/opt/sluice/complete.py")
+        return ["docker", "-H", self._engine_host, *inside]
 
     def close(self) -> None:
         """Remove the container."""
@@ -219,6 +226,7 @@ def _files(jwt_key: bytes, gpus_per_node: int, conf_extra: str) -> dict[str, tup
         files[f"/etc/slurm/{name}"] = ((DIRECTORY / name).read_bytes(), 0o644)
     for name in ("boot.sh", "daemon.sh", "accounts.sh"):
         files[f"/opt/sluice/{name}"] = ((DIRECTORY / name).read_bytes(), 0o755)
+    files["/opt/sluice/complete.py"] = (COMPLETE.read_bytes(), 0o644)
     return files
 
 

@@ -245,7 +245,11 @@ class Stack:
         ours = {
             "http": {"host": "127.0.0.1", "port": ports.sluice},
             "kubernetes": {"kubeconfig": str(self.kubeconfig("sluice"))},
-            "slurm": {"url": slurm.rest_url, "token_file": str(slurm.token_file)},
+            "slurm": {
+                "url": slurm.rest_url,
+                "token_file": str(slurm.token_file),
+                "complete_command": slurm.complete_command(),
+            },
         }
         return merge(ours, settings)
 

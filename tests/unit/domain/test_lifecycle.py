@@ -218,7 +218,7 @@ def test_when_all_pods_have_ended_the_job_ends(phases: list[str], code: int) -> 
     )
     (end,) = seen(whole, running()).actions
     assert isinstance(end, End)
-    assert (end.job.id, end.exit_code) == (7, code)
+    assert (end.job.id, end.exit_code, end.finished) == (7, code, True)
 
 
 def test_the_allocation_is_held_while_one_pod_is_ending() -> None:
@@ -230,6 +230,7 @@ def test_the_allocation_is_held_while_one_pod_is_ending() -> None:
 def test_a_gang_that_was_deleted_gives_its_nodes_back() -> None:
     (end,) = seen(gang(size=4), running()).actions
     assert isinstance(end, End)
+    assert not end.finished
 
 
 ENDS = [s for s in JobState if s.ended]
