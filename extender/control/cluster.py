@@ -39,6 +39,8 @@ class Cluster:
                 del self._answers[pod.uid]
             else:
                 pod = _with(pod, answers)
+        if self.pods.get(pod.uid) == pod:
+            return  # something changed that nothing here depends on
         self.pods[pod.uid] = pod
         self._uids[pod.namespace, pod.name] = pod.uid
         self._place(pod)

@@ -91,6 +91,16 @@ def test_a_pod_of_the_same_name_is_another_pod(cluster: Cluster) -> None:
     assert found.uid == "new"
 
 
+def test_a_change_that_nothing_depends_on_touches_nobody(
+    cluster: Cluster, touched: list[str]
+) -> None:
+    cluster.namespace_seen(ML)
+    cluster.pod_seen(pod(None))
+    touched.clear()
+    cluster.pod_seen(pod(None))
+    assert touched == []
+
+
 def test_pods_of_other_gangs_are_not_touched(cluster: Cluster, touched: list[str]) -> None:
     cluster.namespace_seen(ML)
     for name in ("a", "b"):
