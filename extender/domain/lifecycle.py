@@ -195,9 +195,10 @@ def _with_job(gang: Gang, job: Job, nodes: Mapping[str, Node], now: float) -> De
     if not job.shares:
         look = Look(job.id)
         return Decision(GangState.STARTING, f"Slurm job {job.id} has started.", (look,), job)
-    confirm = () if job.stamp and job.stamp.started else (Confirm(job),)
     decided = _allocated(gang, job, nodes, present, now)
-    return Decision(decided.state, decided.reason, confirm + decided.actions, job)
+    if (job.stamp and job.stamp.started) or any(isinstance(a, End) for a in decided.actions):
+        return decided  # both write the stamp, and the reason for the end has to stay in it
+    return Decision(decided.state, decided.reason, (Confirm(job), *decided.actions), job)
 
 
 def _queued(job: Job, present: list[Pod]) -> Decision:

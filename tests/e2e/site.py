@@ -203,22 +203,19 @@ class Site:
     # -- the end of a test
 
     def wipe(self) -> None:
-        """Nothing is left in the namespaces of all tests and in Slurm's queue."""
-        for namespace in (ML, VISION, PLAIN):
-            for kind in ("Job", "Pod"):
-                self.kube.delete(_collection(kind, namespace), grace_seconds=0)
+        """No Job, no pod and no living Slurm job is left."""
         eventually(self._left, lambda left: not left, 60, "everything to be gone")
 
     def _left(self) -> list[str]:
-        left = [job["metadata"]["name"] for job in self.kube.items("/apis/batch/v1/jobs")]
-        for pod in self.kube.pods():  # made by a controller that had not seen its owner go
-            left.append(pod["metadata"]["name"])
-            self.delete(pod["metadata"]["namespace"], "Pod", pod["metadata"]["name"], grace=0)
-        for job in self.slurm.jobs():
-            if state(job) in ("PENDING", "RUNNING"):
-                left.append(f"Slurm job {job['job_id']}")
-                self.slurm.rest("DELETE", f"/slurm/{REST_VERSION}/job/{job['job_id']}")
-        return left
+        """What is left; it is told to go."""
+        owned = [*self.kube.items("/apis/batch/v1/jobs"), *self.kube.pods()]
+        for namespace in {o["metadata"]["namespace"] for o in owned}:
+            for kind in ("Job", "Pod"):
+                self.kube.delete(_collection(kind, namespace), grace_seconds=0)
+        alive = [job for job in self.slurm.jobs() if state(job) in ("PENDING", "RUNNING")]
+        for job in alive:
+            self.slurm.rest("DELETE", f"/slurm/{REST_VERSION}/job/{job['job_id']}")
+        return [o["metadata"]["name"] for o in owned] + [f"Slurm's {j['name']}" for j in alive]
 
     # -- Sluice's own API, and its process
 

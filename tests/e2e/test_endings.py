@@ -25,6 +25,17 @@ from tests.e2e.site import (
 pytestmark = pytest.mark.e2e
 
 
+def accounted(site: Site, job_id: int) -> dict[str, str]:
+    """The accounting record of a job, as soon as it knows of the end."""
+    (record,) = eventually(
+        lambda: site.slurm.sacct(f"--jobs={job_id}"),
+        lambda found: found and found[0]["State"] not in ("PENDING", "RUNNING"),
+        10,
+        f"the accounting record of job {job_id}",
+    )
+    return record
+
+
 def test_when_its_pods_have_ended_the_next_gang_gets_the_nodes(site: Site) -> None:
     site.submit(ML, indexed_job("first", 16, run="3s"))
     site.bound(16, prefix="first")
@@ -36,9 +47,11 @@ def test_when_its_pods_have_ended_the_next_gang_gets_the_nodes(site: Site) -> No
     phases = {p["status"]["phase"] for p in site.pods(prefix="first")}
     assert phases == {"Succeeded"}
     assert (number(first["end_time"]) or 0) <= (number(second["start_time"]) or 0)
-    (record,) = site.slurm.sacct(f"--jobs={first['job_id']}")
-    assert (record["User"], record["Account"], record["NNodes"]) == ("alice", "ml", "16")
-    assert record["NodeList"] == "node-[00-15]"
+    record = accounted(site, first["job_id"])
+    assert (record["User"], record["Account"], record["NodeList"]) == (
+        "alice", "ml", "node-[00-15]",
+    )  # fmt: skip
+    assert (record["State"], record["ExitCode"]) == ("COMPLETED", "0:0")
 
 
 def test_the_nodes_are_held_until_the_last_pod_has_ended(site: Site) -> None:
@@ -131,12 +144,14 @@ def test_a_job_made_again_under_its_name_at_once_is_another_gang(site: Site) -> 
 
 
 def test_a_job_that_fails_ends_its_slurm_job(site: Site) -> None:
+    """With the exit code of the pod that failed; the other pod is deleted by the Job controller."""
     site.submit(ML, indexed_job("doomed", 2, retries=0))
     pods = site.bound(2)
     site.finish(pods[0]["metadata"]["name"], exit_code=3)
-    site.ended("doomed")
+    (ended,) = site.ended("doomed")
     site.idle()
-    assert len(site.jobs("doomed")) == 1
+    record = accounted(site, ended["job_id"])
+    assert (record["State"], record["ExitCode"]) == ("FAILED", "3:0")
 
 
 def test_a_pod_that_is_replaced_returns_to_its_node(site: Site) -> None:

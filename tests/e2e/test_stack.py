@@ -70,7 +70,7 @@ def test_slurm_allocates_an_external_job_and_accounts_for_it(stack: Stack) -> No
     path = "topo-tree:root:spine9:leaf9"
     stack.slurm.exec(
         "scontrol", "create", "nodename=x[0-3]", "NodeAddr=127.0.0.1", "State=EXTERNAL",
-        "Sockets=1", "CoresPerSocket=8", "RealMemory=1000", "Feature=k8s", "Gres=gpu:8",
+        "Sockets=1", "CoresPerSocket=8", "RealMemory=1000", "Feature=k8s,smoke", "Gres=gpu:8",
         f"Topology={path}",
     )  # fmt: skip
     try:
@@ -79,7 +79,7 @@ def test_slurm_allocates_an_external_job_and_accounts_for_it(stack: Stack) -> No
                 "name": "smoke", "account": "ml", "partition": "gpu", "flags": ["EXTERNAL_JOB"],
                 "minimum_nodes": 2, "maximum_nodes": 2, "tres_per_node": "gres/gpu:8",
                 "shared": ["none"], "current_working_directory": "/",
-                "user_id": "2001", "group_id": "2001",
+                "user_id": "2001", "group_id": "2001", "constraints": "smoke",
             }
         }  # fmt: skip
         answer = stack.slurm.rest("POST", "/slurm/v0.0.44/job/submit", body=body).json()

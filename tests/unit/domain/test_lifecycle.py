@@ -137,6 +137,12 @@ def test_the_start_is_confirmed_once() -> None:
     assert not any(isinstance(a, Confirm) for a in seen(four(), saved).actions)
 
 
+def test_a_start_that_is_given_back_at_once_is_not_confirmed() -> None:
+    """Both are writes of the stamp: the later one would take the reason for the end out again."""
+    decision = seen(four(), running(*ALL[:3], share("n9"), confirmed=False))
+    assert [type(a) for a in decision.actions] == [End]
+
+
 def test_no_pod_is_released_while_one_is_missing() -> None:
     decision = seen(gang(*(pod(i) for i in range(3)), size=4), running())
     assert (decision.state, decision.actions) == (GangState.STARTING, ())
