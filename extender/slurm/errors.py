@@ -1,6 +1,6 @@
 """From slurmrestd's errors to ours: the one place where error numbers become sentences.
 
-Numbers are slurm/slurm_errno.h's; each that has a sentence here was caused on slurmctld 26.05.5.
+Numbers are slurm/slurm_errno.h's; those in the contract tests were caused on slurmctld 26.05.5.
 The body decides, not the HTTP status: slurmrestd answers 500 for a field that it cannot parse
 (9202, 9207) and 403 "Operation not permitted" (1) when a DELETE did not reach slurmctld.
 """
@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from extender.domain.model import JobRequest
-from extender.slurm import port
 from extender.slurm.port import SlurmDenied, SlurmError, SlurmRefused, SlurmUnavailable
 from extender.slurm.wire import Problem
 
@@ -24,6 +23,56 @@ _AUTHENTICATION = 1007
 # A controller in standby, one that shuts down, and a slurmdbd that cannot be reached
 _AWAY = frozenset({2027, 2041, 2131, 7000, 7008})
 _EINVAL = 22  # new/node/: a GRES type that gres.conf does not have
+_UNREADABLE = 9202  # a field of the body cannot be parsed
+
+_DEPENDENCY = (
+    "dependency {r.dependency!r} is malformed or names a job that Slurm does not know: write it as"
+    " in sbatch --dependency, afterok:<job id>"
+)
+_RESERVATION = "reservation {r.reservation!r} does not exist in Slurm or is not for {partition}"
+_TIME_LIMIT = "a time limit of {r.time_limit_minutes} minutes is not allowed in {partition}"
+_NO_USER = (
+    "the Slurm host knows no user {user} with the group that jobs are to run under ({said}): add"
+    " them there, or map another user"
+)
+_SENTENCES = {
+    2000: "partition {partition} does not exist in Slurm: name another",
+    2001: "Slurm has no default partition: name one",
+    2003: "user {user} is in no group that partition {partition} admits: name another",
+    2007: "Slurm holds as many jobs as it may (MaxJobCount): try again when some have ended",
+    2012: "the job's name or comment is too long for Slurm (1,024 bytes): shorten it",
+    2014: "no node of partition {partition} can ever hold {shape}: ask for less",
+    2018: "a node that was excluded is not one of Slurm's",
+    2029: "constraint {r.constraint!r} names a feature that no node has, or is no valid expression",
+    2038: _DEPENDENCY,
+    2045: "account {account} does not exist in Slurm, or user {user} may not use it in partition"
+    " {partition}: name another, or have the user added to it",
+    2048: "licenses {r.licenses!r} are not ones that Slurm has that many of: see scontrol show"
+    " licenses",
+    2050: "a limit of account {account}, user {user} or QOS {qos} forbids this job: ask for less"
+    " or for a higher limit",
+    2051: _TIME_LIMIT,
+    2052: "user {user} may not use reservation {r.reservation!r}",
+    2053: _RESERVATION,
+    2054: _TIME_LIMIT,
+    2056: _RESERVATION,
+    2057: "wckey {r.wckey!r} is not one of user {user}'s",
+    2066: "QOS {qos} does not exist in Slurm, or account {account} of user {user} may not use it",
+    2070: "partition {partition} takes no jobs now",
+    2071: _DEPENDENCY,
+    2072: "Slurm knows no {gres}: see GresTypes in slurm.conf",
+    2101: "partition {partition} takes no jobs now",
+    2105: "Slurm takes no new jobs now (submissions are disabled)",
+    2115: "Slurm knows no {gres}: see GresTypes in slurm.conf",
+    2119: "Slurm knows no {gres}: see GresTypes in slurm.conf",
+    2123: "nice {r.nice} is out of range, or negative without the right to that",
+    2163: _NO_USER,
+    2164: _NO_USER,
+    2165: _NO_USER,
+    2166: _NO_USER,
+    _UNREADABLE: "begin {r.begin!r} is no time that Slurm can read: as in sbatch --begin",
+    8000: _TIME_LIMIT,
+}
 
 
 def failure(problems: Sequence[Problem], status: int, what: str) -> SlurmError:
@@ -68,91 +117,22 @@ def submit_failure(problems: Sequence[Problem], status: int, request: JobRequest
 
 def _sentence(problem: Problem, request: JobRequest) -> str:
     """What a person needs to know about a refused submit; "" for a number not known here."""
-    user, account = repr(request.user), _or_default(request.account)
-    partition, qos = _or_default(request.partition), _or_default(request.qos)
-    match problem.error_number:
-        case 2000:
-            return f"partition {partition} does not exist in Slurm: name another"
-        case 2001:
-            return "Slurm has no default partition: name one"
-        case 2003:
-            return f"user {user} is in no group that partition {partition} admits: name another"
-        case 2007:
-            return "Slurm holds as many jobs as it may (MaxJobCount): try again when some ended"
-        case 2012:
-            return "the job's name or comment is too long for Slurm (1,024 bytes): shorten it"
-        case 2014:
-            return f"no node of partition {partition} can ever hold {_shape(request)}: ask for less"
-        case port.UNKNOWN_NODE:
-            return "a node that was excluded is not one of Slurm's"
-        case 2029:
-            return (
-                f"constraint {request.constraint!r} names a feature that no node has, or is no"
-                " valid expression"
-            )
-        case 2038 | 2071:
-            return (
-                f"dependency {request.dependency!r} is malformed or names a job that Slurm does"
-                " not know: write it as in sbatch --dependency, afterok:<job id>"
-            )
-        case 2045:
-            return (
-                f"account {account} does not exist in Slurm, or user {user} may not use it in"
-                f" partition {partition}: name another, or have the user added to it"
-            )
-        case 2048:
-            return (
-                f"licenses {request.licenses!r} are not ones that Slurm has that many of:"
-                " see scontrol show licenses"
-            )
-        case 2050:
-            return (
-                f"a limit of account {account}, user {user} or QOS {qos} forbids this job:"
-                " ask for less or for a higher limit"
-            )
-        case 2051 | 2054 | 8000:
-            return f"time limit {request.time_limit_minutes} minutes is not allowed here"
-        case 2052:
-            return f"user {user} may not use reservation {request.reservation!r}"
-        case 2053 | 2056:
-            return (
-                f"reservation {request.reservation!r} does not exist in Slurm or is not for"
-                f" partition {partition}"
-            )
-        case 2057:
-            return f"wckey {request.wckey!r} is not one of user {user}'s"
-        case 2066:
-            return (
-                f"QOS {qos} does not exist in Slurm, or account {account} of user {user} may not"
-                " use it"
-            )
-        case 2070 | 2101:
-            return f"partition {partition} takes no jobs now"
-        case 2072 | 2115 | 2119:
-            return f"Slurm knows no {_gres(request)}: see GresTypes in slurm.conf"
-        case 2105:
-            return "Slurm takes no new jobs now (submissions are disabled)"
-        case 2123:
-            return f"nice {request.nice} is out of range, or negative without the right to that"
-        case 2163 | 2164:
-            return (
-                f"the Slurm host knows no user {user} with the group that jobs are to run under"
-                f" ({_said(problem)}): add them there, or map another user"
-            )
-        case 6010 | 2165 | 2166:
-            return f"the Slurm host knows no user {user}: add it there, or map another user"
-        case 9202 if request.begin:
-            return f"begin {request.begin!r} is no time that Slurm can read: as in sbatch --begin"
-        case _:
-            return ""
+    if problem.error_number == _UNREADABLE and not request.begin:
+        return ""
+    return _SENTENCES.get(problem.error_number, "").format(
+        user=repr(request.user),
+        account=_or_default(request.account),
+        partition=_or_default(request.partition),
+        qos=_or_default(request.qos),
+        shape=_shape(request),
+        gres=f"gres/gpu:{request.gpu_type}" if request.gpu_type else "gres/gpu",
+        said=_said(problem),
+        r=request,
+    )
 
 
 def _or_default(name: str) -> str:
     return repr(name) if name else "(Slurm's default)"
-
-
-def _gres(request: JobRequest) -> str:
-    return f"gres/gpu:{request.gpu_type}" if request.gpu_type else "gres/gpu"
 
 
 def _shape(request: JobRequest) -> str:

@@ -1,12 +1,16 @@
 """From a job request to the job description that makes Slurm place whole ranks.
 
 Measured on slurmctld 26.05.5 (select/cons_tres, CR_Core_Memory, external nodes of 16 cores and
-8 GPUs): ``tasks``, ``cpus_per_task`` and ``tres_per_task=gres/gpu:N`` never split a rank over
-nodes and fill each node before the next (two ranks of 4 GPUs, eight of 1, one of 8; three of 4
-get 8 + 4). ``minimum_nodes`` is what the tree is searched for: with 1, four ranks of a node each
-land on a broken leaf and the next one while a whole leaf is free. ``maximum_nodes`` must stay
-out: Slurm then tries for that many nodes, and ranks without GPUs spread one to a node. Memory
-left out would take the whole node's.
+8 GPUs):
+
+- ``tasks``, ``cpus_per_task`` and ``tres_per_task=gres/gpu:N`` never split a rank over nodes and
+  fill each node before the next: two ranks of 4 GPUs, eight of 1, one of 8; three of 4 get 8 + 4.
+- ``minimum_nodes`` is what the tree is searched for: with 1, four ranks of a node each land on a
+  broken leaf and the next one while a whole leaf is free. Told, leaves and spines were those of
+  whole-node jobs in all of 48 cases (1,024 nodes; 0, 30 and 60 % busy; 4 to 256 nodes).
+- ``maximum_nodes`` must stay out: Slurm then tries for that many nodes, and ranks without GPUs
+  spread one to a node.
+- Memory left out would take the whole node's.
 """
 
 from __future__ import annotations

@@ -42,7 +42,6 @@ NAMED: list[tuple[int, dict[str, Any], str]] = [
     (2123, {"nice": -7}, "-7"),
     (2164, {}, "'alice'"),
     (2166, {}, "'alice'"),
-    (6010, {}, "'alice'"),
     (9202, {"begin": "b1"}, "'b1'"),
 ]
 
