@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import time
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -32,8 +33,7 @@ QUIET_WINDOW_SECONDS = 0.5
 QUIET_CORES = 0.2  # above what the idle cluster uses
 QUIET_PATIENCE_SECONDS = 10.0
 IDLE_WINDOWS = 8
-# Slurm then writes, to the millisecond, when it allocated what.
-SLURM_CONF = "SlurmSchedLogFile=/var/log/slurm/sched.out\nSlurmSchedLogLevel=1"
+IDLE_SECONDS = 5.0
 
 
 @dataclass(frozen=True)
@@ -71,6 +71,10 @@ class Usage:
         others = round(max(0.0, self.others - before.others - sum(cpu.values())), 2)
         return Usage(round(self.at - before.at, 3), cpu, calls, others)
 
+    def above(self, idle: dict[str, float]) -> dict[str, float]:
+        """CPU seconds by process beyond what an idle cluster takes (``idle``: cores by process)."""
+        return {name: v - idle.get(name, 0.0) * self.at for name, v in self.cpu.items()}
+
     def report(self) -> dict[str, Any]:
         """For the results: seconds of CPU by process, calls by name."""
         return {
@@ -87,6 +91,7 @@ class Arena:
     def __init__(self, stack: Stack) -> None:
         self.stack = stack
         self.place = {node.name: (i, node) for i, node in enumerate(stack.nodes)}
+        self.idle: dict[str, float] = {}  # cores by process that the idle cluster uses
         self._idle_cores = 0.0
         for scheduler in SCHEDULERS:
             ours = scheduler == SLUICE
@@ -102,7 +107,7 @@ class Arena:
     @classmethod
     @contextmanager
     def open(cls) -> Iterator[Arena]:
-        with Stack.start(FABRIC, slurm_conf_extra=SLURM_CONF) as stack:
+        with Stack.start(FABRIC) as stack:
             arena = cls(stack)
             try:
                 yield arena
@@ -121,7 +126,7 @@ class Arena:
             return all(node["spec"].get("taints") for node in nodes)
 
         self.stack.admin.wait_for(tainted, 60, "the taints of managed nodes")
-        self._learn_idle()
+        self.learn_idle()
 
     # Between runs
 
@@ -138,8 +143,8 @@ class Arena:
                 return True
         return False
 
-    def _learn_idle(self) -> None:
-        """Note what the idle cluster uses: the least of a while without a lower one."""
+    def learn_idle(self) -> None:
+        """Note what the idle cluster uses: wait until it no longer gets less, then look."""
         with step("waiting for the cluster to be idle") as running:
             lowest, since = self._cores(), 0
             while since < IDLE_WINDOWS:
@@ -147,7 +152,11 @@ class Arena:
                 since = 0 if cores < 0.9 * lowest else since + 1
                 lowest = min(lowest, cores)
                 running.note = f"{cores:.2f} cores"
+            before = self.usage()
+            time.sleep(IDLE_SECONDS)
+            used = self.usage().since(before)
         self._idle_cores = lowest
+        self.idle = {name: v / used.at for name, v in used.cpu.items()}
 
     def _cores(self) -> float:
         before, started = self._cpu_of_children(), time.monotonic()
@@ -171,13 +180,7 @@ class Arena:
         """The service's calls to slurmrestd so far; nothing while it does not run."""
         if not self.stack.sluice.alive:
             return {}
-        text = httpx.get(f"{self.stack.sluice.base_url}/metrics", timeout=10).text
-        return {
-            sample.labels["call"]: int(sample.value)
-            for family in text_string_to_metric_families(text)
-            for sample in family.samples
-            if sample.name == "sluice_slurm_calls_total"
-        }
+        return counter(self.stack.sluice.base_url, "sluice_slurm_calls_total", "call")
 
     def timeline(self, name: str) -> list[tuple[float, str]]:
         """What the service says it did about a gang: seconds since the epoch, and a sentence."""
@@ -186,10 +189,16 @@ class Arena:
         answer.raise_for_status()
         return [(seconds(step["at"]), step["what"]) for step in answer.json()["timeline"]]
 
-    def job_of(self, name: str) -> int:
-        """The Slurm job of a gang."""
-        url = f"{self.stack.sluice.base_url}/v1/gangs/{NAMESPACES[SLUICE]}/{name}"
-        return int(httpx.get(url, timeout=10).raise_for_status().json()["job_id"])
+
+def counter(base_url: str, name: str, label: str) -> dict[str, int]:
+    """A counter of the service by one of its labels ("": none), the other labels added up."""
+    text = httpx.get(f"{base_url}/metrics", timeout=10).text
+    found: Counter[str] = Counter()
+    for family in text_string_to_metric_families(text):
+        for sample in family.samples:
+            if sample.name == name:
+                found[sample.labels.get(label, "")] += int(sample.value)
+    return dict(found)
 
 
 def machine_cpu_seconds() -> float:

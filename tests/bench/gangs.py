@@ -1,15 +1,13 @@
 """Gangs of whole nodes: from the creation of the Job to the last pod bound, and where the time goes.
 
 The moments are the outside watcher's, except for what happens between Sluice and Slurm: those are
-Sluice's own timeline and slurmctld's scheduling log.
+Sluice's own timeline.
 """
 
 from __future__ import annotations
 
 import math
-import re
 import time
-from datetime import datetime
 from itertools import pairwise
 from typing import Any
 
@@ -19,7 +17,6 @@ from tests.bench.workloads import job
 from tests.harness.progress import say
 
 PATIENCE_SECONDS = 120.0
-_ALLOCATED = re.compile(r"^sched: \[([^\]]+)\] Allocate JobId=(\d+)\b", re.MULTILINE)
 
 
 def measure(arena: Arena, sizes: list[int], runs: int) -> list[dict[str, Any]]:
@@ -76,33 +73,28 @@ def plain(started: float, pods: list[Seen]) -> dict[str, float]:
 
 
 def stages(arena: Arena, name: str, started: float, pods: list[Seen]) -> dict[str, float]:
-    """The stages of one gang in seconds; those before ``slurm`` and after add up to the total.
+    """The stages of one gang in seconds, one after the other.
 
-    ``created``: until the last pod existed. ``submit``: until Slurm had the job. ``allocation``:
-    until Sluice saw it started, ``slurm`` of it until slurmctld had started it. ``patches``: until
-    the last gate was off. ``binds``: until the last pod was bound.
+    ``created``: until the last pod existed. ``submit``: until Slurm had the job. ``slurm``: until
+    Sluice saw it started, which is at most one look (slurm.poll_min_milliseconds) after Slurm's own
+    decision. ``patches``: until the last gate was off. ``binds``: until the last pod was bound.
     """
     told = arena.timeline(name)
-    submitted = first(told, "Submitted")
-    seen = first(told, "Starting")
-    allocated = allocation_times(arena).get(arena.job_of(name), seen)
-    created = max(pod.created for pod in pods)
-    released = max(pod.released for pod in pods)
-    moments = [started, created, submitted, seen, released, max(pod.bound for pod in pods)]
-    names = ["created", "submit", "allocation", "patches", "binds"]
-    spans = {n: round(b - a, 3) for n, (a, b) in zip(names, pairwise(moments), strict=True)}
-    return spans | {"slurm": round(allocated - submitted, 3)}
+    moments = [
+        started,
+        max(pod.created for pod in pods),
+        first(told, "Submitted"),
+        first(told, "Starting"),
+        max(pod.released for pod in pods),
+        max(pod.bound for pod in pods),
+    ]
+    names = ("created", "submit", "slurm", "patches", "binds")
+    return {n: round(b - a, 3) for n, (a, b) in zip(names, pairwise(moments), strict=True)}
 
 
 def first(timeline: list[tuple[float, str]], word: str) -> float:
     """When the first step that begins with ``word`` was taken."""
     return next(at for at, what in timeline if what.startswith(word))
-
-
-def allocation_times(arena: Arena) -> dict[int, float]:
-    """Slurm job -> when slurmctld started it, from its scheduling log; milliseconds."""
-    log = arena.stack.slurm.exec("cat", "/var/log/slurm/sched.out", check=False)
-    return {int(m[2]): datetime.fromisoformat(m[1]).timestamp() for m in _ALLOCATED.finditer(log)}
 
 
 def placement(arena: Arena, pods: list[Seen]) -> dict[str, Any]:
