@@ -163,6 +163,7 @@ async def serve(settings: Settings) -> int:
         tokens=TokenFile(settings.slurm.token_file),
         user_name=settings.slurm.user_name,
         cluster=settings.cluster,
+        group=settings.slurm.group,
         timeout_seconds=settings.slurm.request_timeout_seconds,
         concurrency=settings.slurm.concurrency,
         complete_command=settings.slurm.complete_command,

@@ -156,6 +156,11 @@ class Slurm(Group):
         description="The Slurm user of a namespace without the annotation sluice.dev/user. Empty: "
         "such a namespace is refused. Neither root, nor slurm, nor slurm.user_name.",
     )
+    group: str = Field(
+        "",
+        description="The group that jobs run under, by name or number. Empty: the group that is "
+        "named like the job's user.",
+    )
     default_account: str = Field(
         "",
         description="The account of a gang when neither its pods nor its namespace name one. "
