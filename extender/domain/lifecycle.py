@@ -188,6 +188,11 @@ def _with_job(gang: Gang, job: Job, nodes: Mapping[str, Node], now: float) -> De
         why = "all pods have ended" if gang.pods else "its pods are gone"
         end = End(job, _exit_code(gang), why, finished=bool(gang.pods))
         return Decision(GangState.ENDING, f"{_sentence(why)} Slurm job {job.id} ends.", (end,), job)
+    if gang.kind is GangKind.PODS and all(_is_later(p, job) for p in present):
+        why = "its pods are gone; others have its name now"
+        return Decision(
+            GangState.SUBMITTING, f"Slurm job {job.id} ends: {why}.", (End(job, 0, why),), job
+        )
     if job.state is JobState.PENDING:
         return _queued(job, present)
     if job.state is not JobState.RUNNING:
@@ -199,6 +204,11 @@ def _with_job(gang: Gang, job: Job, nodes: Mapping[str, Node], now: float) -> De
     if (job.stamp and job.stamp.started) or any(isinstance(a, End) for a in decided.actions):
         return decided  # both write the stamp, and the reason for the end has to stay in it
     return Decision(decided.state, decided.reason, (Confirm(job), *decided.actions), job)
+
+
+def _is_later(pod: Pod, job: Job) -> bool:
+    """The pod was made after the job was submitted for others."""
+    return not _job_of(pod) and job.stamp is not None and pod.created > job.stamp.newest
 
 
 def _queued(job: Job, present: list[Pod]) -> Decision:
@@ -229,7 +239,7 @@ def _allocated(
     if not ranks and gang.problem:
         return Decision(GangState.INVALID, _sentence(gang.problem), job=job)
     try:
-        slot_nodes = slots(job.shares, shape(gang.pods), nodes)
+        slot_nodes = slots(job.shares, shape([*placed, *unplaced]), nodes)
         taken = {int(p.annotations[RANK]): p.annotations[NODE] for p in placed if not p.terminal}
         chosen = assign(sorted(ranks), slot_nodes, taken)
     except Misfit as misfit:
@@ -301,8 +311,11 @@ def _one_per_rank(pods: Iterable[Pod]) -> list[Pod]:
 
 
 def _ranks_done(gang: Gang) -> int:
-    """Ranks that have succeeded: a restarted Job runs only the others again."""
-    done = [p for p in gang.pods if p.phase == "Succeeded"]
+    """Ranks that have succeeded: an owner that makes pods anew makes only the others.
+
+    Pods without an owner that have ended are what is left of an earlier gang of the name.
+    """
+    done = [p for p in gang.pods if p.phase == "Succeeded" and p.owner]
     return len(_one_per_rank(done)) if gang.kind is not GangKind.POD else 0
 
 

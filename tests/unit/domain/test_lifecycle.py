@@ -20,7 +20,7 @@ from extender.domain.lifecycle import (
     Submit,
     decide,
 )
-from extender.domain.model import Gang, GangKind, Job, JobState
+from extender.domain.model import Gang, GangKind, Job, JobState, Pod, Resources
 from tests.builders import gang, job, nodes, placed, pod, share, stamp
 
 NODES = nodes("n0", "n1", "n2", "n3")
@@ -85,6 +85,49 @@ def test_ranks_that_succeeded_are_not_asked_for_again() -> None:
     (submit,) = seen(gang(done, pod(1, created=300.0), size=2), job(JobState.FAILED)).actions
     assert isinstance(submit, Submit)
     assert [p.name for p in submit.pods] == ["train-1"]
+
+
+def named(*names_: str, **more: Any) -> tuple[Pod, ...]:
+    """Pods that name their gang and have no owner."""
+    return tuple(pod(None, job=name, **more) for name in names_)
+
+
+def named_gang(*pods: Pod) -> Gang:
+    return gang(*pods, size=2, kind=GangKind.PODS)
+
+
+def test_what_is_left_of_an_earlier_gang_of_the_name_does_not_count() -> None:
+    ended = named("a", "b", phase="Succeeded", gates=())
+    half = named_gang(*ended, *named("c", created=300.0))
+    assert seen(half, job(JobState.COMPLETED)).actions == ()
+    (submit,) = seen(
+        named_gang(*ended, *named("c", "d", created=300.0)), job(JobState.COMPLETED)
+    ).actions
+    assert isinstance(submit, Submit)
+    assert [p.name for p in submit.pods] == ["c", "d"]
+
+
+def test_an_earlier_gang_of_the_name_does_not_say_how_large_ranks_are() -> None:
+    ended = named("a", "b", phase="Succeeded", gates=())
+    later = named("c", "d", resources=Resources(1000, 2**30, 4), created=300.0)
+    half = share("n0", 2, cpus=1, memory_mib=1024, gpus=4)
+    releases = seen(
+        named_gang(*ended, *later), running(half, stamp=stamp(2, newest=300.0, started=True))
+    ).actions
+    assert [r.node for r in releases if isinstance(r, Release)] == ["n0", "n0"]
+
+
+@pytest.mark.parametrize("live", [job(size=2), running(share("n0"), share("n1"), size=2)])
+def test_pods_made_later_under_the_name_are_asked_for_anew(live: Job) -> None:
+    (end,) = seen(named_gang(*named("a", "b", created=300.0)), live).actions
+    assert isinstance(end, End)
+    assert end.job is live
+
+
+def test_one_pod_made_later_joins_the_gang() -> None:
+    first, second = named("a"), named("b", created=300.0)
+    releases = seen(named_gang(*first, *second), running(share("n0"), share("n1"), size=2)).actions
+    assert [r.node for r in releases if isinstance(r, Release)] == ["n0", "n1"]
 
 
 # -- in the queue
