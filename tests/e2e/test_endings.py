@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import pytest
 
+from extender.domain import wellknown as names
 from tests.e2e.jobs import gang, indexed_job
 from tests.e2e.site import (
     ML,
@@ -87,20 +88,6 @@ def test_scancel_of_a_queued_gang_takes_its_pods_along(site: Site) -> None:
     assert site.states("pair") == ["CANCELLED"]
 
 
-def test_after_scancel_a_job_tries_again_as_a_whole(site: Site) -> None:
-    """The Job controller makes new pods: they are a new gang with a Slurm job of its own."""
-    site.submit(ML, indexed_job("train", 2))
-    before = uids(site.bound(2))
-    first = site.job("train", "RUNNING")
-    site.cancel(first["job_id"])
-    site.gone(before, seconds=5)
-    pods = site.bound(2, seconds=30)  # the Job controller waits 10 s before it tries again
-    assert not uids(pods) & before
-    cancelled, second = site.jobs("train")
-    assert (state(cancelled), state(second)) == ("CANCELLED", "RUNNING")
-    assert {answers(p)["job-id"] for p in pods} == {str(second["job_id"])}
-
-
 @pytest.mark.parametrize("when", ["queued", "starting", "running"])
 def test_deleting_the_job_ends_the_slurm_job(site: Site, when: str) -> None:
     if when == "queued":
@@ -143,6 +130,49 @@ def test_a_job_made_again_under_its_name_at_once_is_another_gang(site: Site) -> 
     assert sorted(map(node_of, pods)) == sorted(nodes_of(second))
 
 
+def test_a_gang_made_again_under_its_name_is_not_taken_for_the_old_one(site: Site) -> None:
+    """Pods that name their gang have no owner whose UID would tell: it is asked for anew, with
+    what the new pods ask for."""
+    site.submit(ML, *gang("pair", 2, annotations={names.TIME_LIMIT: "30"}))
+    before = site.bound(2)
+    with site.paused():  # it sees the old pods and the new ones at once
+        for old in before:
+            site.delete(ML, "Pod", old["metadata"]["name"], grace=0)
+        site.gone(uids(before))
+        site.submit(ML, *gang("pair", 2, annotations={names.TIME_LIMIT: "45"}))
+    pods = site.bound(2)
+    first, second = site.jobs("pair")
+    assert (state(first), state(second)) == ("CANCELLED", "RUNNING")
+    assert number(second["time_limit"]) == 45
+    assert {answers(p)["job-id"] for p in pods} == {str(second["job_id"])}
+
+
+def test_a_job_that_is_suspended_gives_its_nodes_back(site: Site) -> None:
+    """And asks again when it is resumed."""
+    path = "/apis/batch/v1/namespaces/ml/jobs/train"
+    site.submit(ML, indexed_job("train", 4))
+    site.bound(4)
+    site.kube.patch(path, {"spec": {"suspend": True}})
+    site.ended("train")
+    eventually(site.pods, lambda pods: not pods, 10, "no pod left")
+    site.kube.patch(path, {"spec": {"suspend": False}})
+    pods = site.bound(4)
+    first, second = site.jobs("train")
+    assert (state(first), state(second)) == ("CANCELLED", "RUNNING")
+    assert {answers(p)["job-id"] for p in pods} == {str(second["job_id"])}
+
+
+def test_slurm_preempts_and_kubernetes_follows(site: Site) -> None:
+    """QOS high preempts normal: Slurm chooses the victim, its pods make room."""
+    site.submit(ML, *gang("victim", 16))
+    victims = uids(site.bound(16))
+    site.submit(ML, indexed_job("urgent", 4, annotations={names.QOS: "high"}))
+    urgent = site.bound(4, prefix="urgent", seconds=30)
+    site.gone(victims)
+    assert site.states("victim") == ["PREEMPTED"]
+    assert sorted(map(node_of, urgent)) == sorted(nodes_of(site.job("urgent", "RUNNING")))
+
+
 def test_a_job_that_fails_ends_its_slurm_job(site: Site) -> None:
     """With the exit code of the pod that failed; the other pod is deleted by the Job controller."""
     site.submit(ML, indexed_job("doomed", 2, retries=0))
@@ -154,16 +184,26 @@ def test_a_job_that_fails_ends_its_slurm_job(site: Site) -> None:
     assert (record["State"], record["ExitCode"]) == ("FAILED", "3:0")
 
 
-def test_a_pod_that_is_replaced_returns_to_its_node(site: Site) -> None:
-    """While the other pods of the gang run on, the allocation is theirs."""
-    site.submit(ML, indexed_job("train", 4))
-    pods = site.bound(4)
-    broken = pods[2]
+def test_what_the_job_controller_makes_anew(site: Site) -> None:
+    """A broken pod's successor returns to its node, for the others run on and the allocation is
+    theirs. After scancel all pods are new: another attempt, with a Slurm job of its own."""
+    site.submit(ML, indexed_job("mended", 4), indexed_job("cancelled", 2))
+    broken = site.bound(4, prefix="mended")[2]
+    before = uids(site.bound(2, prefix="cancelled"))
     site.finish(broken["metadata"]["name"], exit_code=1)
+    site.cancel(site.job("cancelled", "RUNNING")["job_id"])
+    site.gone(before, seconds=5)
+
+    # the Job controller waits 10 s after one failure, 20 s after two
     eventually(
-        lambda: [told(p) for p in site.pods(prefix="train-2-")],
+        lambda: [told(p) for p in site.pods(prefix="mended-2-")],
         lambda seen: seen == [f"on {node_of(broken)}"] * 2,
         30,
         "the broken pod and its successor on one node",
     )
-    assert site.states("train") == ["RUNNING"]
+    assert site.states("mended") == ["RUNNING"]
+    pods = site.bound(2, prefix="cancelled", seconds=40)
+    assert not uids(pods) & before
+    first, second = site.jobs("cancelled")
+    assert (state(first), state(second)) == ("CANCELLED", "RUNNING")
+    assert {answers(p)["job-id"] for p in pods} == {str(second["job_id"])}

@@ -62,6 +62,14 @@ def test_pods_of_a_plain_job_are_a_slurm_job_each(site: Site) -> None:
     assert jobs == {p["metadata"]["name"]: [node_of(p)] for p in pods}
 
 
+def test_gangs_of_one_name_in_two_namespaces_are_two(site: Site) -> None:
+    site.submit(ML, *gang("pair", 2))
+    site.submit(VISION, *gang("pair", 2))
+    theirs = [{node_of(p) for p in site.bound(2, namespace)} for namespace in (ML, VISION)]
+    jobs = {job["user_name"]: set(nodes_of(job)) for job in site.jobs("pair")}
+    assert jobs == {"alice": theirs[0], "carol": theirs[1]}
+
+
 def test_pods_are_gated_when_they_are_created(site: Site) -> None:
     with site.watch() as watch:
         site.submit(ML, indexed_job("train", 2))
