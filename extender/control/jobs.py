@@ -51,6 +51,7 @@ class JobTable:
         self._looked_at: dict[int, float] = {}  # when the reason was last read
         self._wake = asyncio.Event()
         self._doubts = 1  # no list has been read yet
+        self._unfound = ""  # why a job that slurmctld left out could not be looked up
         self.problem = "the list of jobs has not been read yet"
 
     # -- readings ---------------------------------------------------------------------------
@@ -121,17 +122,35 @@ class JobTable:
 
     async def look(self, job_id: int) -> Job | None:
         """Read one job whole. When slurmctld has forgotten it, accounting is asked."""
+        before = self._jobs.get(job_id)
         job = await self._slurm.job(job_id)
+        if job is not None and before is not None and _another(before, job):
+            job = None  # slurmctld has lost ours and given its number away
         if job is None:
             job = await self._slurm.history(job_id)
             if job is not None and not job.state.ended:
                 job = None  # accounting has not heard of the end: it proves nothing
+            if job is not None and before is not None and _another(before, job):
+                job = None
             if job is None:
                 self._drop(job_id)
                 return None
         self._looked_at[job_id] = time.monotonic()
+        current = self._jobs.get(job_id)
+        if current is not before and current is not None and current.state.ended:
+            return current  # its end was told meanwhile: this answer may be older
         self.put(job)
         return job
+
+    async def _look_for(self, job_ids: Iterable[int]) -> None:
+        """Look at jobs that slurmctld left out. They stay as they are while accounting is away:
+        that proves nothing about them, and the others are to be followed all the same."""
+        try:
+            for job_id in job_ids:
+                await self.look(job_id)
+        except SlurmError as error:
+            self._unfound = str(error)
+            _log.warning("missing job not found", why=str(error))
 
     async def run(self) -> None:
         """Follow until cancelled."""
@@ -153,8 +172,8 @@ class JobTable:
                     next_all = now + self._slow
                     await self._read_one_reason()
                 failures = 0
-                if self.certain:
-                    self.problem = ""
+                if everything and self.certain:
+                    self.problem, self._unfound = self._unfound, ""
             except SlurmError as error:
                 failures = min(failures + 1, 8)
                 self.problem = str(error)
@@ -179,11 +198,12 @@ class JobTable:
     async def _list(self) -> None:
         doubts = self._doubts
         known = {job.id for job in self.live()}
+        before = dict(self._jobs)
         found = {job.id: job for job in await self._slurm.jobs()}
         for job in found.values():
-            self.put(job)
-        for job_id in known - found.keys():
-            await self.look(job_id)
+            if self._jobs.get(job.id) is before.get(job.id):  # else it was told of meanwhile
+                self.put(job)
+        await self._look_for(sorted(known - found.keys()))
         self._doubts -= doubts
         if doubts:
             self._completed()
@@ -194,16 +214,16 @@ class JobTable:
         asked = [i for i in ids if i in self._jobs and not self._jobs[i].state.ended]
         if not asked:
             return False
+        before = {job_id: self._jobs[job_id] for job_id in asked}
         with metrics.slurm_poll_seconds.time():
             states = await self._slurm.states(asked)
-        for job_id in asked:
-            state, job = states.get(job_id), self._jobs.get(job_id)
-            if job is None:
-                continue
-            if state is None:
-                await self.look(job_id)
-            elif state is not job.state:
+        for job_id, state in states.items():
+            job = self._jobs.get(job_id)
+            if job is None or job is not before.get(job_id):
+                continue  # told of meanwhile: this answer may be older
+            if state is not job.state:
                 self.put(_changed(job, state))
+        await self._look_for(i for i in asked if i not in states and i in self._jobs)
         return True
 
     async def _read_one_reason(self) -> None:
@@ -231,3 +251,13 @@ def _changed(job: Job, state: JobState) -> Job:
     if state is JobState.RUNNING:
         return msgspec.structs.replace(job, state=state, reason="", shares=())
     return msgspec.structs.replace(job, state=state)
+
+
+def _another(ours: Job, told: Job) -> bool:
+    """Whether Slurm tells of another job of the same id: numbers come again when slurmctld has
+    lost its state. An answer without a stamp (accounting need not keep it) goes by the user."""
+    if ours.stamp is None:
+        return False
+    if told.stamp is not None:
+        return (told.stamp.id, told.stamp.attempt) != (ours.stamp.id, ours.stamp.attempt)
+    return bool(ours.user and told.user) and ours.user != told.user

@@ -1,0 +1,112 @@
+"""Answers of Slurm that come late, from another job, or not at all."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, cast
+
+import msgspec
+
+from extender.control.jobs import JobTable
+from extender.domain.model import Job, JobState
+from extender.slurm.port import Slurm, SlurmUnavailable
+from tests.builders import job, stamp
+
+RUNNING, CANCELLED = job(JobState.RUNNING), job(JobState.CANCELLED)
+
+
+class Answers:
+    """A Slurm that says what it was told to; ``meanwhile`` happens before it has answered."""
+
+    def __init__(self, *told: Job, meanwhile: Callable[[], None] = lambda: None) -> None:
+        self.told = {j.id: j for j in told}
+        self.records: dict[int, Job] = {}
+        self.accounting_away = False
+        self.meanwhile = meanwhile
+
+    async def states(self, ids: Iterable[int]) -> Mapping[int, JobState]:
+        self.meanwhile()
+        return {i: self.told[i].state for i in ids if i in self.told}
+
+    async def job(self, job_id: int) -> Job | None:
+        self.meanwhile()
+        return self.told.get(job_id)
+
+    async def jobs(self) -> Sequence[Job]:
+        self.meanwhile()
+        return list(self.told.values())
+
+    async def history(self, job_id: int) -> Job | None:
+        if self.accounting_away:
+            raise SlurmUnavailable("slurmdbd does not answer")
+        return self.records.get(job_id)
+
+
+def following(slurm: Any) -> JobTable:
+    return JobTable(
+        cast(Slurm, slurm),
+        lambda _: None,
+        lambda: None,
+        fast_seconds=0.01,
+        slow_seconds=0.01,
+        resync_seconds=60,
+    )
+
+
+async def test_an_end_is_not_undone_by_an_answer_that_is_older() -> None:
+    for ask in ("poll", "look", "list"):
+        slurm = Answers(RUNNING)
+        table = following(slurm)
+        table.put(RUNNING)
+        slurm.meanwhile = lambda table=table: table.put(CANCELLED)  # type: ignore[misc]
+        if ask == "poll":
+            await table._poll(True)
+        elif ask == "look":
+            await table.look(7)
+        else:
+            await table._list()
+        seen = table.get(7)
+        assert seen is not None, ask
+        assert seen.state is JobState.CANCELLED, ask
+
+
+async def test_another_job_that_got_the_number_is_not_ours() -> None:
+    """slurmctld lost its state and counts from the beginning."""
+    users = msgspec.structs.replace(RUNNING, stamp=None, user="bob")
+    other_gang = job(JobState.RUNNING, stamp=stamp(id="other-uid"))
+    for stranger in (users, other_gang):
+        slurm = Answers(stranger)
+        table = following(slurm)
+        table.put(msgspec.structs.replace(RUNNING, user="alice"))
+        assert await table.look(7) is None
+        assert table.of_gang("train-uid") == []
+
+
+async def test_accounting_need_not_keep_the_stamp() -> None:
+    slurm = Answers()
+    slurm.records[7] = msgspec.structs.replace(CANCELLED, stamp=None, user="alice")
+    table = following(slurm)
+    table.put(msgspec.structs.replace(RUNNING, user="alice"))
+    await table.look(7)
+    (seen,) = table.of_gang("train-uid")
+    assert seen.state is JobState.CANCELLED
+
+
+async def test_a_missing_job_does_not_keep_the_others_from_being_followed() -> None:
+    """Accounting is away, so that nothing is known of job 7; job 8 has ended."""
+    slurm = Answers(job(JobState.CANCELLED, id=8))
+    slurm.accounting_away = True
+    table = following(slurm)
+    for job_id in (7, 8):
+        table.put(job(JobState.RUNNING, id=job_id))
+    run = asyncio.create_task(table.run())
+    async with asyncio.timeout(5):
+        while "slurmdbd" not in table.problem:  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
+    run.cancel()
+    assert {j.id: j.state for j in table.of_gang("train-uid")} == {
+        7: JobState.RUNNING,
+        8: JobState.CANCELLED,
+    }
+    assert table.certain
