@@ -49,6 +49,7 @@ class GangLoop:
         self._wake = asyncio.Event()
         self._refused: dict[str, _Refused] = {}
         self._failures: dict[str, int] = {}  # in a row
+        self._timers: dict[str, asyncio.TimerHandle] = {}  # one a gang: its next try
         self.turned = time.monotonic()
 
     def wire(
@@ -92,7 +93,8 @@ class GangLoop:
             self.turned = time.monotonic()
             self._journal.count_states()
             for gang_id in self._journal.restless():
-                self.touch(gang_id)
+                if gang_id not in self._timers:
+                    self.touch(gang_id)
             await asyncio.sleep(_SWEEP_SECONDS)
 
     async def _turn(self, gang_id: str) -> None:
@@ -108,7 +110,18 @@ class GangLoop:
                 self._wake.set()
 
     def _later(self, gang_id: str, seconds: float) -> None:
-        asyncio.get_running_loop().call_later(seconds, self.touch, gang_id)
+        """Touch it then; in place of an earlier appointment, or failures would multiply them."""
+        self._cancel_timer(gang_id)
+        loop = asyncio.get_running_loop()
+        self._timers[gang_id] = loop.call_later(seconds, self._due, gang_id)
+
+    def _due(self, gang_id: str) -> None:
+        del self._timers[gang_id]
+        self.touch(gang_id)
+
+    def _cancel_timer(self, gang_id: str) -> None:
+        if timer := self._timers.pop(gang_id, None):
+            timer.cancel()
 
     def _retry(self, gang_id: str) -> None:
         """After 1, 2, 4 … 60 s, give or take a third: many that failed together come apart."""
@@ -143,15 +156,21 @@ class GangLoop:
             await self._actions.carry_out(gang, decision.actions)
             self._refused.pop(gang.id, None)
             self._failures.pop(gang.id, None)
+            self._cancel_timer(gang.id)
         except* Refusal as group:
             self._refuse(gang, decision, _first(group))
         except* SlurmRefused as group:
-            self._refuse(gang, decision, _first(group))
+            if any(isinstance(action, Submit) for action in decision.actions):
+                self._refuse(gang, decision, _first(group))
+            else:  # a job that ended meanwhile cannot be marked: that says nothing about the gang
+                self._failed(gang, _first(group))
         except* (SlurmError, KubeError, KubeUnavailable) as group:
-            why = _first(group)
-            _log.warning("action failed", gang=f"{gang.namespace}/{gang.name}", why=why)
-            self._journal.note(gang.id, f"Will be tried again: {why}")
-            self._retry(gang.id)
+            self._failed(gang, _first(group))
+
+    def _failed(self, gang: Gang, why: str) -> None:
+        _log.warning("action failed", gang=f"{gang.namespace}/{gang.name}", why=why)
+        self._journal.note(gang.id, f"Will be tried again: {why}")
+        self._retry(gang.id)
 
     # -- refusals ---------------------------------------------------------------------------
 
@@ -193,6 +212,7 @@ class GangLoop:
     def _forget(self, gang_id: str) -> None:
         self._refused.pop(gang_id, None)
         self._failures.pop(gang_id, None)
+        self._cancel_timer(gang_id)
         self._journal.forget(gang_id)
         self._jobs.forget(gang_id)
         self._reports.forget(gang_id)
