@@ -155,6 +155,8 @@ class ControlPlane:
             f"--service-account-private-key-file={self.authority.directory}/sa.key",
             f"--root-ca-file={self.authority.ca_file}",
             "--kube-api-qps=500", "--kube-api-burst=1000",
+            # with kwok's leases of 240 s: a thousand nodes that renew them every 10 s take half a core
+            "--node-monitor-grace-period=300s",
             "--controllers=*,-nodeipam,-node-route-controller,-cloud-node-lifecycle-controller,-service-lb-controller",
         ]  # fmt: skip
 
@@ -184,7 +186,7 @@ class ControlPlane:
         )
         return [
             self._programs.kwok, f"--kubeconfig={self.kubeconfig('kwok')}",
-            "--manage-all-nodes=true", f"--config={config}", "--node-lease-duration-seconds=40",
+            "--manage-all-nodes=true", f"--config={config}", "--node-lease-duration-seconds=240",
             f"--server-address=127.0.0.1:{self.ports.kwok}",
         ]  # fmt: skip
 
