@@ -149,8 +149,8 @@ class Explain:
 
 
 def _rank(pod: Pod) -> int | None:
-    text = pod.annotations.get(names.RANK, "")
-    return int(text) if text.isdigit() else None
+    rank = int_or(pod.annotations.get(names.RANK), -1)
+    return rank if rank >= 0 else None
 
 
 def _why(pod: Pod, decision: Decision) -> str:

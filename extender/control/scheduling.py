@@ -13,6 +13,7 @@ from extender.control import metrics
 from extender.control.cluster import Cluster
 from extender.control.jobs import JobTable
 from extender.domain import wellknown as names
+from extender.domain.gangs import int_or
 from extender.domain.model import JobState, Pod, Stamp
 from extender.domain.views import PASS, WAITING, Verdict, VerdictKind
 from extender.kube import objects
@@ -145,7 +146,5 @@ class Scheduling:
 
 def _written(pod: Pod) -> Placement | None:
     """What the pod's annotations say; believed only as far as the job agrees."""
-    job_id, node = pod.annotations.get(names.JOB_ID, ""), pod.annotations.get(names.NODE, "")
-    if node and job_id.isascii() and job_id.isdigit():
-        return Placement(node, int(job_id))
-    return None
+    job_id, node = int_or(pod.annotations.get(names.JOB_ID), 0), pod.annotations.get(names.NODE)
+    return Placement(node, job_id) if node and job_id else None

@@ -10,7 +10,7 @@ from msgspec import Struct
 from extender.domain import wellknown as names
 from extender.domain.model import Gang, GangKind, Namespace, Pod, Workload
 
-_DIGITS = re.compile(r"(\d+)")
+_DIGITS = re.compile(r"([0-9]{1,4000})")  # int() takes 4,300 digits at the most
 _STATEFUL_INDEX = "apps.kubernetes.io/pod-index"
 
 
@@ -25,7 +25,7 @@ class Membership(Struct, frozen=True):
 def natural(text: str) -> tuple[tuple[int, int, str], ...]:
     """A sort key in which "n2" comes before "n10"."""
     return tuple(
-        (1, int(part), "") if part.isdigit() else (0, 0, part) for part in _DIGITS.split(text)
+        (1, int(part), "") if i % 2 else (0, 0, part) for i, part in enumerate(_DIGITS.split(text))
     )
 
 
@@ -103,8 +103,8 @@ def form(member: Membership, pods: Iterable[Pod], workload: Workload | None) -> 
 def rank_key(pod: Pod) -> int | None:
     """The rank that the workload itself gave to the pod: its completion or pod index."""
     for text in (pod.annotations.get(names.COMPLETION_INDEX), pod.labels.get(_STATEFUL_INDEX)):
-        if text is not None and text.isdigit():
-            return int(text)
+        if (rank := int_or(text, -1)) >= 0:
+            return rank
     return None
 
 

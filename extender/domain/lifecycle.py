@@ -13,7 +13,7 @@ from enum import StrEnum
 from ClusterShell.NodeSet import NodeSet
 from msgspec import Struct
 
-from extender.domain.gangs import rank_key
+from extender.domain.gangs import int_or, rank_key
 from extender.domain.model import Gang, GangKind, Job, JobState, Node, Pod
 from extender.domain.placement import Misfit, assign, slots
 from extender.domain.reasons import waiting
@@ -240,8 +240,7 @@ def _allocated(
         return Decision(GangState.INVALID, _sentence(gang.problem), job=job)
     try:
         slot_nodes = slots(job.shares, shape([*placed, *unplaced]), nodes)
-        taken = {int(p.annotations[RANK]): p.annotations[NODE] for p in placed if not p.terminal}
-        chosen = assign(sorted(ranks), slot_nodes, taken)
+        chosen = assign(sorted(ranks), slot_nodes, _held(placed))
     except Misfit as misfit:
         if placed:
             return Decision(GangState.RUNNING, f"{_sentence(str(misfit))}", job=job)
@@ -283,13 +282,18 @@ def folded(nodes: Sequence[str]) -> str:
 
 
 def _job_of(pod: Pod) -> int:
-    text = pod.annotations.get(JOB_ID, "")
-    return int(text) if text.isdigit() else 0
+    return int_or(pod.annotations.get(JOB_ID), 0)
+
+
+def _held(placed: Iterable[Pod]) -> dict[int, str]:
+    """Rank -> node of the living pods that have one."""
+    living = ((int_or(p.annotations.get(RANK), -1), p) for p in placed if not p.terminal)
+    return {rank: p.annotations.get(NODE, "") for rank, p in living if rank >= 0}
 
 
 def _ranks(gang: Gang, unplaced: Sequence[Pod], placed: Sequence[Pod]) -> dict[int, Pod]:
     """Rank -> pod for the pods that wait. A rank that a living pod has is not given again."""
-    held = {int(p.annotations[RANK]) for p in placed if not p.terminal}
+    held = _held(placed)
     if gang.kind is GangKind.POD:
         return {0: unplaced[-1]} if not held else {}
     if gang.kind is GangKind.JOB or all(rank_key(p) is not None for p in unplaced):

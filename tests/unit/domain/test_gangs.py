@@ -3,7 +3,7 @@
 import pytest
 
 from extender.domain import wellknown as names
-from extender.domain.gangs import Membership, form, membership, natural, opted_in
+from extender.domain.gangs import Membership, form, membership, natural, opted_in, rank_key
 from extender.domain.model import Gang, GangKind, Namespace, Pod
 from tests.builders import placed, pod, workload
 
@@ -142,3 +142,20 @@ def test_natural_order() -> None:
         "n2",
         "n10",
     ]
+
+
+ODD_NUMBERS = ["²", "٣", "-1", "1_0", "9" * 5000, "1\n", ""]
+
+
+@pytest.mark.parametrize("text", ODD_NUMBERS)
+def test_what_a_tenant_writes_for_an_index_breaks_nothing(text: str) -> None:
+    odd = pod(0)
+    odd.annotations[names.COMPLETION_INDEX] = text
+    assert rank_key(odd) is None
+    assert len(formed(odd, pod(1), jobs=workload(2)).pods) == 2
+
+
+@pytest.mark.parametrize("text", ["a²b", "²", "n٣", "9" * 5000])
+def test_any_name_has_a_place_in_the_order(text: str) -> None:
+    assert natural(text) < natural(chr(0x10FFFF))
+    assert natural("n2") < natural("n10")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
 import pytest
 
 from extender.domain import wellknown as names
@@ -342,3 +343,17 @@ def test_a_forged_answer_is_not_a_placement() -> None:
     liar = pod(0, annotations={names.JOB_ID: "999", names.NODE: "n0", names.RANK: "0"})
     decision = seen(gang(liar, pod(1), size=2), running(share("n0"), share("n1"), size=2))
     assert not any(isinstance(a, Release) for a in decision.actions)
+
+
+# -- annotations that somebody else wrote
+
+
+@pytest.mark.parametrize("text", ["²", "x", "", "9" * 5000])
+def test_answers_that_are_no_numbers_break_nothing(text: str) -> None:
+    odd = placed(0, "n0")
+    for written in (names.RANK, names.JOB_ID):
+        pods = msgspec.structs.replace(odd, annotations={**odd.annotations, written: text})
+        assert seen(gang(pods, *(pod(i) for i in range(1, 4))), running()).state
+        assert seen(gang(pods, *(pod(i) for i in range(1, 4)))).state
+    bare = msgspec.structs.replace(odd, annotations={names.JOB_ID: "7"})
+    assert seen(gang(bare, *(pod(i) for i in range(1, 4))), running()).state
