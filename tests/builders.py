@@ -52,13 +52,16 @@ def placed(index: int, to: str, job_id: int = 7, **more: Any) -> Pod:
 
 def gang(*pods: Pod, size: int | None = None, **more: Any) -> Gang:
     """An Indexed Job's gang of these pods."""
+    kind = more.pop("kind", GangKind.JOB)
+    size = len(pods) if size is None else size
     return Gang(
         id=more.pop("id", "train-uid"),
-        kind=more.pop("kind", GangKind.JOB),
+        kind=kind,
         namespace="ml",
         name=more.pop("name", "train"),
-        size=len(pods) if size is None else size,
+        size=size,
         pods=pods,
+        workload=more.pop("workload", workload(size) if kind is GangKind.JOB else None),
         **more,
     )
 

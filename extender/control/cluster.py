@@ -8,7 +8,7 @@ import msgspec
 
 from extender.domain.gangs import Membership, form, membership, opted_in
 from extender.domain.model import Gang, Namespace, Node, Pod, Workload
-from extender.domain.wellknown import JOB_ID
+from extender.domain.wellknown import GATE, JOB_ID
 
 
 class Cluster:
@@ -158,4 +158,5 @@ class Cluster:
 
 
 def _with(pod: Pod, answers: dict[str, str]) -> Pod:
-    return msgspec.structs.replace(pod, annotations={**pod.annotations, **answers}, gates=())
+    gates = tuple(gate for gate in pod.gates if gate != GATE)
+    return msgspec.structs.replace(pod, annotations={**pod.annotations, **answers}, gates=gates)

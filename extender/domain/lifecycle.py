@@ -18,8 +18,9 @@ from extender.domain.model import Gang, GangKind, Job, JobState, Node, Pod
 from extender.domain.placement import Misfit, assign, slots
 from extender.domain.reasons import waiting
 from extender.domain.translate import shape
-from extender.domain.wellknown import JOB_ID, NODE, RANK
+from extender.domain.wellknown import GATE, JOB_ID, NODE, RANK
 
+MOST_PATIENCE_SECONDS = 300.0
 INCOMPLETE_GRACE_SECONDS = 30.0
 """How long an allocation waits for a pod that its workload is replacing."""
 
@@ -118,15 +119,16 @@ def decide(
     ``certain``: ``jobs`` is complete; without it nothing is submitted.
     """
     live = sorted((j for j in jobs if not j.state.ended), key=lambda job: _preference(gang, job))
+    ended = sorted((j for j in jobs if j.state.ended), key=lambda job: -job.id)
     if not live:
-        ended = max(jobs, key=lambda job: job.id, default=None)
-        return _without_job(gang, ended, certain)
+        return _without_job(gang, ended, now, certain)
     job, spare = live[0], live[1:]
     decided = _with_job(gang, job, nodes, now)
-    if not spare:
-        return decided
     doubles = tuple(End(j, 0, f"the gang has job {job.id}") for j in spare)
-    return Decision(decided.state, decided.reason, doubles + decided.actions, job)
+    first = doubles + _strays(gang, ended)
+    if not first:
+        return decided
+    return Decision(decided.state, decided.reason, first + decided.actions, job)
 
 
 def _preference(gang: Gang, job: Job) -> tuple[bool, bool, int]:
@@ -138,26 +140,46 @@ def _preference(gang: Gang, job: Job) -> tuple[bool, bool, int]:
 # -- without a live job -----------------------------------------------------------------------
 
 
-def _without_job(gang: Gang, ended: Job | None, certain: bool) -> Decision:
+def _without_job(gang: Gang, ended: Sequence[Job], now: float, certain: bool) -> Decision:
+    """``ended`` are the gang's jobs that were, the newest first."""
     present = [p for p in gang.pods if not p.terminal]
+    newest = ended[0] if ended else None
     if not present:
-        return Decision(GangState.DONE, "All pods have ended.", job=ended)
+        return Decision(GangState.DONE, "All pods have ended.", job=newest)
     if not certain:
         return Decision(GangState.CHECKING, "Sluice is reading Slurm's list of jobs.")
-    if ended and (leaving := [p for p in present if _was_in(p, ended)]):
-        why = f"Slurm job {ended.id} is {ended.state}"
-        evictions = tuple(Evict(p, why) for p in leaving if not p.deleting)
-        return Decision(GangState.ENDING, f"{why}; its pods are ending.", evictions, ended)
+    if losses := [(job, p) for job in ended for p in present if _was_in(p, job)]:
+        lost, why = losses[0][0], _ended(losses[0][0])
+        leaving = {p.uid: Evict(p, _ended(job)) for job, p in losses if not p.deleting}
+        return Decision(
+            GangState.ENDING, f"{why}; its pods are ending.", tuple(leaving.values()), lost
+        )
     if stranded := [p for p in present if _job_of(p)]:
         return Decision(
             GangState.LOST,
             f"Slurm knows no job {_job_of(stranded[0])}, on whose nodes {len(stranded)} pods run. "
             "They are left alone; delete them if the job was ended on purpose.",
         )
-    return _submit(gang, ended)
+    return _submit(gang, newest, now)
 
 
-def _submit(gang: Gang, ended: Job | None) -> Decision:
+def _strays(gang: Gang, ended: Sequence[Job]) -> tuple[Evict, ...]:
+    """Pods on the nodes of a job that has ended, while the gang has another."""
+    over = {job.id: job for job in ended}
+    return tuple(
+        Evict(p, _ended(over[_job_of(p)]))
+        for p in gang.pods
+        if _job_of(p) in over and not p.terminal and not p.deleting
+    )
+
+
+def _ended(job: Job) -> str:
+    return f"Slurm job {job.id} is {job.state}"
+
+
+def _submit(gang: Gang, ended: Job | None, now: float) -> Decision:
+    if why := _owner_stops(gang):
+        return Decision(GangState.FORMING, f"{why}; nothing is asked of Slurm for its pods.")
     if gang.problem:
         return Decision(GangState.INVALID, _sentence(gang.problem))
     ready = _one_per_rank(p for p in gang.pods if not p.terminal and not p.deleting)
@@ -167,9 +189,43 @@ def _submit(gang: Gang, ended: Job | None) -> Decision:
             GangState.FORMING,
             f"{len(ready)} of {wanted} pods exist; nothing is asked of Slurm before all do.",
         )
+    if other := sorted({g for p in ready for g in p.gates if g != GATE}):
+        return Decision(
+            GangState.FORMING,
+            f"Pods wait for other scheduling gates ({', '.join(other)}); nothing is asked of Slurm "
+            "before those are off.",
+        )
+    if ended and now < ended.ended + _patience(ended, ready):
+        return Decision(GangState.FORMING, f"It asks again after a pause: {_outcome(ended)}.")
     attempt = (ended.stamp.attempt if ended and ended.stamp else 0) + 1
     submit = Submit(attempt, tuple(ready))
     return Decision(GangState.SUBMITTING, "The gang is being submitted to Slurm.", (submit,))
+
+
+def _owner_stops(gang: Gang) -> str:
+    """Why the pods of a Job are about to go, or never to run; "" for all others."""
+    if gang.kind is not GangKind.JOB:
+        return ""
+    job = gang.workload
+    if job is None:
+        return f"Job {gang.name!r} is gone"
+    if job.deleting:
+        return f"Job {gang.name!r} is being deleted"
+    return f"Job {gang.name!r} is suspended" if job.suspended else ""
+
+
+def _patience(ended: Job, pods: Sequence[Pod]) -> float:
+    """Seconds between the end of a job that Sluice gave back and the next for the same pods: what
+    did not fit three times will not fit at once."""
+    stamp = ended.stamp
+    if stamp is None or not stamp.outcome or stamp.attempt < 3:
+        return 0.0
+    again = all(p.created <= stamp.newest for p in pods)
+    return min(2.0 ** min(stamp.attempt, 10), MOST_PATIENCE_SECONDS) if again else 0.0
+
+
+def _outcome(job: Job) -> str:
+    return job.stamp.outcome if job.stamp else ""
 
 
 def _was_in(pod: Pod, job: Job) -> bool:
@@ -186,7 +242,7 @@ def _with_job(gang: Gang, job: Job, nodes: Mapping[str, Node], now: float) -> De
     present = [p for p in gang.pods if not p.terminal]
     if not present:
         why = "all pods have ended" if gang.pods else "its pods are gone"
-        end = End(job, _exit_code(gang), why, finished=bool(gang.pods))
+        end = End(job, _exit_code(gang, job), why, finished=bool(gang.pods))
         return Decision(GangState.ENDING, f"{_sentence(why)} Slurm job {job.id} ends.", (end,), job)
     if gang.kind is GangKind.PODS and all(_is_later(p, job) for p in present):
         why = "its pods are gone; others have its name now"
@@ -323,9 +379,10 @@ def _ranks_done(gang: Gang) -> int:
     return len(_one_per_rank(done)) if gang.kind is not GangKind.POD else 0
 
 
-def _exit_code(gang: Gang) -> int:
-    """Of the first pod that failed; 0 when none did."""
-    for pod in gang.pods:
+def _exit_code(gang: Gang, job: Job) -> int:
+    """Of the first rank that failed; 0 when none did. A pod that was replaced does not count, nor
+    one of an earlier attempt."""
+    for pod in _one_per_rank(p for p in gang.pods if _job_of(p) in (0, job.id)):
         if pod.phase == "Failed":
             return pod.exit_code or 1
     return 0

@@ -21,8 +21,8 @@ from extender.domain.lifecycle import (
     Submit,
     decide,
 )
-from extender.domain.model import Gang, GangKind, Job, JobState, Pod, Resources
-from tests.builders import gang, job, nodes, placed, pod, share, stamp
+from extender.domain.model import Gang, GangKind, Job, JobState, Pod, Resources, Workload
+from tests.builders import gang, job, nodes, placed, pod, share, stamp, workload
 
 NODES = nodes("n0", "n1", "n2", "n3")
 ALL = tuple(share(name) for name in NODES)
@@ -357,3 +357,72 @@ def test_answers_that_are_no_numbers_break_nothing(text: str) -> None:
         assert seen(gang(pods, *(pod(i) for i in range(1, 4)))).state
     bare = msgspec.structs.replace(odd, annotations={names.JOB_ID: "7"})
     assert seen(gang(bare, *(pod(i) for i in range(1, 4))), running()).state
+
+
+# -- several jobs, one after another
+
+
+def test_pods_of_a_job_that_ended_before_the_newest_go() -> None:
+    """Job 8 was a double and was ended first; the pods ran as job 7, which has timed out."""
+    seven, eight = running(), job(JobState.CANCELLED, id=8, stamp=stamp(outcome="double"))
+    pods = gang(*(placed(i, f"n{i}") for i in range(4)))
+    timed_out = msgspec.structs.replace(seven, state=JobState.TIMEOUT)
+    decision = seen(pods, timed_out, eight)
+    assert decision.state is GangState.ENDING
+    assert decision.reason == "Slurm job 7 is TIMEOUT; its pods are ending."
+    assert [a.why for a in decision.actions if isinstance(a, Evict)] == [
+        "Slurm job 7 is TIMEOUT"
+    ] * 4
+
+
+def test_pods_of_an_ended_job_go_while_the_gang_has_another() -> None:
+    pods = gang(*(placed(i, f"n{i}") for i in range(4)))
+    decision = seen(pods, job(JobState.NODE_FAIL), job(JobState.PENDING, id=8))
+    assert [type(a) for a in decision.actions] == [Evict] * 4
+
+
+def test_the_exit_code_is_that_of_the_last_try_of_each_rank() -> None:
+    failed = placed(1, "n1", phase="Failed", uid="first", exit_code=3, created=1.0)
+    done = [placed(i, f"n{i}", phase="Succeeded", created=2.0) for i in range(2)]
+    earlier = placed(0, "n0", 6, phase="Failed", uid="earlier", exit_code=4, created=5.0)
+    (end,) = seen(gang(failed, earlier, *done, size=2), running()).actions
+    assert isinstance(end, End)
+    assert (end.exit_code, end.finished) == (0, True)
+
+
+def given_back(attempt: int, **more: Any) -> Job:
+    told = stamp(attempt=attempt, outcome="Slurm allocated room for 3 ranks", **more)
+    return job(JobState.CANCELLED, stamp=told, ended=200.0)
+
+
+def test_what_never_fits_is_asked_for_more_and_more_seldom() -> None:
+    assert seen(four(), given_back(1), now=200.1).state is GangState.SUBMITTING
+    waits = seen(four(), given_back(5), now=230.0)
+    assert (waits.state, waits.actions) == (GangState.FORMING, ())
+    assert waits.reason == "It asks again after a pause: Slurm allocated room for 3 ranks."
+    assert seen(four(), given_back(5), now=233.0).state is GangState.SUBMITTING
+    assert seen(four(), given_back(5000), now=501.0).state is GangState.SUBMITTING
+    assert seen(four(created=300.0), given_back(5), now=201.0).state is GangState.SUBMITTING
+
+
+# -- pods that are not to run now
+
+
+@pytest.mark.parametrize(
+    ("owner", "why"),
+    [
+        (None, "Job 'train' is gone"),
+        (workload(4, deleting=True), "Job 'train' is being deleted"),
+        (workload(4, suspended=True), "Job 'train' is suspended"),
+    ],
+)
+def test_nothing_is_submitted_for_a_job_that_stops(owner: Workload | None, why: str) -> None:
+    decision = seen(gang(*(pod(i) for i in range(4)), workload=owner))
+    assert (decision.state, decision.actions) == (GangState.FORMING, ())
+    assert decision.reason == f"{why}; nothing is asked of Slurm for its pods."
+
+
+def test_nothing_is_submitted_before_other_gates_are_off() -> None:
+    decision = seen(four(gates=(names.GATE, "example.com/quota")))
+    assert (decision.state, decision.actions) == (GangState.FORMING, ())
+    assert "example.com/quota" in decision.reason
