@@ -7,18 +7,18 @@ Kubernetes and Slurm say then.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from enum import StrEnum
 
 from ClusterShell.NodeSet import NodeSet
 from msgspec import Struct
 
-from extender.domain.gangs import int_or, rank_key
 from extender.domain.model import Gang, GangKind, Job, JobState, Node, Pod
 from extender.domain.placement import Misfit, assign, slots
+from extender.domain.ranks import exit_code, held, job_of, one_per_rank, ranks_done, ranks_waiting
 from extender.domain.reasons import waiting
 from extender.domain.translate import shape
-from extender.domain.wellknown import GATE, JOB_ID, NODE, RANK
+from extender.domain.wellknown import GATE
 
 MOST_PATIENCE_SECONDS = 300.0
 INCOMPLETE_GRACE_SECONDS = 30.0
@@ -133,7 +133,7 @@ def decide(
 
 def _preference(gang: Gang, job: Job) -> tuple[bool, bool, int]:
     """Of several live jobs keep the one with pods on it, else one that runs, else the oldest."""
-    used = any(_job_of(pod) == job.id and not pod.terminal for pod in gang.pods)
+    used = any(job_of(pod) == job.id and not pod.terminal for pod in gang.pods)
     return (not used, job.state is not JobState.RUNNING, job.id)
 
 
@@ -154,10 +154,10 @@ def _without_job(gang: Gang, ended: Sequence[Job], now: float, certain: bool) ->
         return Decision(
             GangState.ENDING, f"{why}; its pods are ending.", tuple(leaving.values()), lost
         )
-    if stranded := [p for p in present if _job_of(p)]:
+    if stranded := [p for p in present if job_of(p)]:
         return Decision(
             GangState.LOST,
-            f"Slurm knows no job {_job_of(stranded[0])}, on whose nodes {len(stranded)} pods run. "
+            f"Slurm knows no job {job_of(stranded[0])}, on whose nodes {len(stranded)} pods run. "
             "They are left alone; delete them if the job was ended on purpose.",
         )
     return _submit(gang, newest, now)
@@ -167,9 +167,9 @@ def _strays(gang: Gang, ended: Sequence[Job]) -> tuple[Evict, ...]:
     """Pods on the nodes of a job that has ended, while the gang has another."""
     over = {job.id: job for job in ended}
     return tuple(
-        Evict(p, _ended(over[_job_of(p)]))
+        Evict(p, _ended(over[job_of(p)]))
         for p in gang.pods
-        if _job_of(p) in over and not p.terminal and not p.deleting
+        if job_of(p) in over and not p.terminal and not p.deleting
     )
 
 
@@ -182,8 +182,8 @@ def _submit(gang: Gang, ended: Job | None, now: float) -> Decision:
         return Decision(GangState.FORMING, f"{why}; nothing is asked of Slurm for its pods.")
     if gang.problem:
         return Decision(GangState.INVALID, _sentence(gang.problem))
-    ready = _one_per_rank(p for p in gang.pods if not p.terminal and not p.deleting)
-    wanted = gang.size - _ranks_done(gang)
+    ready = one_per_rank(p for p in gang.pods if not p.terminal and not p.deleting)
+    wanted = gang.size - ranks_done(gang)
     if len(ready) < wanted:
         return Decision(
             GangState.FORMING,
@@ -230,7 +230,7 @@ def _outcome(job: Job) -> str:
 
 def _was_in(pod: Pod, job: Job) -> bool:
     """The pod belonged to the attempt that the job was, and lost it by no decision of ours."""
-    if placed := _job_of(pod):
+    if placed := job_of(pod):
         return placed == job.id
     return job.stamp is not None and not job.stamp.outcome and pod.created <= job.stamp.newest
 
@@ -242,7 +242,7 @@ def _with_job(gang: Gang, job: Job, nodes: Mapping[str, Node], now: float) -> De
     present = [p for p in gang.pods if not p.terminal]
     if not present:
         why = "all pods have ended" if gang.pods else "its pods are gone"
-        end = End(job, _exit_code(gang, job), why, finished=bool(gang.pods))
+        end = End(job, exit_code(gang, job), why, finished=bool(gang.pods))
         return Decision(GangState.ENDING, f"{_sentence(why)} Slurm job {job.id} ends.", (end,), job)
     if gang.kind is GangKind.PODS and all(_is_later(p, job) for p in present):
         why = "its pods are gone; others have its name now"
@@ -264,11 +264,11 @@ def _with_job(gang: Gang, job: Job, nodes: Mapping[str, Node], now: float) -> De
 
 def _is_later(pod: Pod, job: Job) -> bool:
     """The pod was made after the job was submitted for others."""
-    return not _job_of(pod) and job.stamp is not None and pod.created > job.stamp.newest
+    return not job_of(pod) and job.stamp is not None and pod.created > job.stamp.newest
 
 
 def _queued(job: Job, present: list[Pod]) -> Decision:
-    if any(_job_of(p) == job.id for p in present):
+    if any(job_of(p) == job.id for p in present):
         return Decision(
             GangState.QUEUED,
             f"Slurm has put job {job.id} back into its queue while its pods run; they are left "
@@ -284,28 +284,29 @@ def _queued(job: Job, present: list[Pod]) -> Decision:
 def _allocated(
     gang: Gang, job: Job, nodes: Mapping[str, Node], present: list[Pod], now: float
 ) -> Decision:
-    placed = [p for p in gang.pods if _job_of(p) == job.id]
-    unplaced = [p for p in present if not _job_of(p) and not p.deleting]
+    placed = [p for p in gang.pods if job_of(p) == job.id]
+    unplaced = [p for p in present if not job_of(p) and not p.deleting]
     if not unplaced:
         return _running(job, present)
     tasks = job.stamp.size if job.stamp else gang.size
-    ranks = _ranks(gang, unplaced, placed)
+    ranks = ranks_waiting(gang, unplaced, placed)
     if not placed and len(ranks) < tasks:
         return _incomplete(job, len(ranks), tasks, now)
     if not ranks and gang.problem:
         return Decision(GangState.INVALID, _sentence(gang.problem), job=job)
     try:
         slot_nodes = slots(job.shares, shape([*placed, *unplaced]), nodes)
-        chosen = assign(sorted(ranks), slot_nodes, _held(placed))
+        chosen = assign(sorted(ranks), slot_nodes, held(placed))
     except Misfit as misfit:
         if placed:
             return Decision(GangState.RUNNING, f"{_sentence(str(misfit))}", job=job)
         end = End(job, 0, str(misfit))
         return Decision(GangState.QUEUED, f"{_sentence(str(misfit))} It asks again.", (end,), job)
     order = tuple(dict.fromkeys(slot_nodes))
-    held = Nodes(order, folded(order))
+    allocation = Nodes(order, folded(order))
     releases = tuple(
-        Release(ranks[rank], job.id, node, rank, gang.size, held) for rank, node in chosen.items()
+        Release(ranks[rank], job.id, node, rank, gang.size, allocation)
+        for rank, node in chosen.items()
     )
     count = len(order)
     reason = f"Slurm job {job.id} holds {count} node{'s' * (count > 1)}; pods are being placed."
@@ -335,57 +336,6 @@ def _incomplete(job: Job, have: int, want: int, now: float) -> Decision:
 def folded(nodes: Sequence[str]) -> str:
     """Node names as Slurm folds them; once a gang, since it costs as much as a patch."""
     return str(NodeSet.fromlist(list(nodes)))
-
-
-def _job_of(pod: Pod) -> int:
-    return int_or(pod.annotations.get(JOB_ID), 0)
-
-
-def _held(placed: Iterable[Pod]) -> dict[int, str]:
-    """Rank -> node of the living pods that have one."""
-    living = ((int_or(p.annotations.get(RANK), -1), p) for p in placed if not p.terminal)
-    return {rank: p.annotations.get(NODE, "") for rank, p in living if rank >= 0}
-
-
-def _ranks(gang: Gang, unplaced: Sequence[Pod], placed: Sequence[Pod]) -> dict[int, Pod]:
-    """Rank -> pod for the pods that wait. A rank that a living pod has is not given again."""
-    held = _held(placed)
-    if gang.kind is GangKind.POD:
-        return {0: unplaced[-1]} if not held else {}
-    if gang.kind is GangKind.JOB or all(rank_key(p) is not None for p in unplaced):
-        keyed = {rank_key(p) or 0: p for p in _one_per_rank(unplaced)}
-        return {rank: pod for rank, pod in keyed.items() if rank not in held}
-    free = (rank for rank in range(gang.size) if rank not in held)
-    return dict(zip(free, unplaced, strict=False))
-
-
-def _one_per_rank(pods: Iterable[Pod]) -> list[Pod]:
-    """The youngest pod of each rank; pods without a rank of their own all count."""
-    chosen: dict[object, Pod] = {}
-    for pod in pods:
-        key = rank_key(pod)
-        slot: object = pod.uid if key is None else key
-        if slot not in chosen or pod.created > chosen[slot].created:
-            chosen[slot] = pod
-    return list(chosen.values())
-
-
-def _ranks_done(gang: Gang) -> int:
-    """Ranks that have succeeded: an owner that makes pods anew makes only the others.
-
-    Pods without an owner that have ended are what is left of an earlier gang of the name.
-    """
-    done = [p for p in gang.pods if p.phase == "Succeeded" and p.owner]
-    return len(_one_per_rank(done)) if gang.kind is not GangKind.POD else 0
-
-
-def _exit_code(gang: Gang, job: Job) -> int:
-    """Of the first rank that failed; 0 when none did. A pod that was replaced does not count, nor
-    one of an earlier attempt."""
-    for pod in _one_per_rank(p for p in gang.pods if _job_of(p) in (0, job.id)):
-        if pod.phase == "Failed":
-            return pod.exit_code or 1
-    return 0
 
 
 def _sentence(text: str) -> str:

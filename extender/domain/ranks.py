@@ -1,0 +1,60 @@
+"""Which ranks of a gang its pods have, wait for, or have come to an end with."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from extender.domain.gangs import int_or, rank_key
+from extender.domain.model import Gang, GangKind, Job, Pod
+from extender.domain.wellknown import JOB_ID, NODE, RANK
+
+
+def job_of(pod: Pod) -> int:
+    return int_or(pod.annotations.get(JOB_ID), 0)
+
+
+def held(placed: Iterable[Pod]) -> dict[int, str]:
+    """Rank -> node of the living pods that have one."""
+    living = ((int_or(p.annotations.get(RANK), -1), p) for p in placed if not p.terminal)
+    return {rank: p.annotations.get(NODE, "") for rank, p in living if rank >= 0}
+
+
+def ranks_waiting(gang: Gang, unplaced: Sequence[Pod], placed: Sequence[Pod]) -> dict[int, Pod]:
+    """Rank -> pod for the pods that wait. A rank that a living pod has is not given again."""
+    living = held(placed)
+    if gang.kind is GangKind.POD:
+        return {0: unplaced[-1]} if not living else {}
+    if gang.kind is GangKind.JOB or all(rank_key(p) is not None for p in unplaced):
+        keyed = {rank_key(p) or 0: p for p in one_per_rank(unplaced)}
+        return {rank: pod for rank, pod in keyed.items() if rank not in living}
+    free = (rank for rank in range(gang.size) if rank not in living)
+    return dict(zip(free, unplaced, strict=False))
+
+
+def one_per_rank(pods: Iterable[Pod]) -> list[Pod]:
+    """The youngest pod of each rank; pods without a rank of their own all count."""
+    chosen: dict[object, Pod] = {}
+    for pod in pods:
+        key = rank_key(pod)
+        slot: object = pod.uid if key is None else key
+        if slot not in chosen or pod.created > chosen[slot].created:
+            chosen[slot] = pod
+    return list(chosen.values())
+
+
+def ranks_done(gang: Gang) -> int:
+    """Ranks that have succeeded: an owner that makes pods anew makes only the others.
+
+    Pods without an owner that have ended are what is left of an earlier gang of the name.
+    """
+    done = [p for p in gang.pods if p.phase == "Succeeded" and p.owner]
+    return len(one_per_rank(done)) if gang.kind is not GangKind.POD else 0
+
+
+def exit_code(gang: Gang, job: Job) -> int:
+    """Of the first rank that failed; 0 when none did. A pod that was replaced does not count, nor
+    one of an earlier attempt."""
+    for pod in one_per_rank(p for p in gang.pods if job_of(p) in (0, job.id)):
+        if pod.phase == "Failed":
+            return pod.exit_code or 1
+    return 0
