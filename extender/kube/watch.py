@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+import time
 from collections.abc import Callable
 from typing import Any, Generic, TypeVar
 
@@ -18,6 +19,7 @@ from extender.kube.client import KubeClient, KubeError, KubeUnavailable
 
 _WATCH_SECONDS = 290
 _PAGE = 500
+_LASTED_SECONDS = 30.0
 _log = structlog.get_logger(__name__)
 
 T = TypeVar("T")
@@ -86,6 +88,7 @@ class Reflector(Generic[T]):
         """Follow until cancelled."""
         failures = 0
         while True:
+            started = time.monotonic()
             try:
                 if not self._version:
                     self._version = await self._list()
@@ -93,14 +96,16 @@ class Reflector(Generic[T]):
                 self.problem = ""
                 await self._watch()
                 failures = 0
-            except KubeError as error:
-                self._version = ""
-                if error.status != 410:
-                    failures = await self._pause(failures, str(error))
+            except (KubeError, msgspec.MsgspecError, ValueError) as error:
+                self._version = ""  # 410 Gone, or an answer that makes no sense: list again
+                failures = await self._pause(failures, started, str(error))
             except KubeUnavailable as error:
-                failures = await self._pause(failures, str(error))
+                failures = await self._pause(failures, started, str(error))
 
-    async def _pause(self, failures: int, why: str) -> int:
+    async def _pause(self, failures: int, started: float, why: str) -> int:
+        """Longer after each failure in a row; one that lasted well before it starts a new row."""
+        if time.monotonic() - started > _LASTED_SECONDS:
+            failures = 0
         self.problem = why
         _log.warning("watch interrupted", path=self.path, why=why)
         await asyncio.sleep(min(5.0, 0.1 * 2**failures) * (0.5 + random.random()))
