@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 
 import msgspec
 
-from extender.domain.gangs import Membership, form, membership, opted_in
+from extender.domain.gangs import Membership, form, lone, membership, opted_in
 from extender.domain.model import Gang, Namespace, Node, Pod, Workload
 from extender.domain.wellknown import GATE, JOB_ID
 
@@ -55,6 +55,8 @@ class Cluster:
             waiting = self._unowned.get(pod.owner.uid)
             if waiting:
                 waiting.discard(pod.uid)
+                if not waiting:
+                    del self._unowned[pod.owner.uid]
 
     def workload_seen(self, job: Workload) -> None:
         before = self.workloads.get(job.uid)
@@ -67,8 +69,7 @@ class Cluster:
 
     def workload_gone(self, job: Workload) -> None:
         self.workloads.pop(job.uid, None)
-        if job.uid in self._gangs:
-            self._touched(job.uid)
+        self._touched(job.uid)  # also without pods: what is kept of its gang can go now
 
     def namespace_seen(self, namespace: Namespace) -> None:
         before = self.namespaces.get(namespace.name)
@@ -139,12 +140,22 @@ class Cluster:
         if member is None:
             owner = pod.owner.uid if pod.owner else ""
             member = membership(pod, self.workloads.get(owner))
+            if member and self._foreign(member, pod):
+                member = lone(pod)
             if member is None:
                 self._unowned.setdefault(owner, set()).add(pod.uid)
                 return
             self._member[pod.uid] = member
         self._gangs.setdefault(member.id, {})[pod.uid] = pod
         self._touched(member.id)
+
+    def _foreign(self, member: Membership, pod: Pod) -> bool:
+        """The gang is another namespace's: owner references are the words of whoever made the pod,
+        and Kubernetes deletes such a pod only after a while."""
+        job = self.workloads.get(member.id)
+        others = self._gangs.get(member.id)
+        there = job.namespace if job else next(iter(others.values())).namespace if others else ""
+        return there not in ("", pod.namespace)
 
     def _leave(self, uid: str) -> None:
         member = self._member.pop(uid, None)

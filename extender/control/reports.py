@@ -156,7 +156,8 @@ class Reports:
         )
         path = f"/api/v1/namespaces/{pod.namespace}/pods/{pod.name}/status"
         await self._kube.request("PATCH", path, body=encode(body), content_type=STRATEGIC)
-        self._told[pod.uid] = decision.reason
+        if pod.uid in self._cluster.pods:  # it may have gone meanwhile
+            self._told[pod.uid] = decision.reason
         metrics.kube_writes.labels("condition", "done").inc()
 
     def pod_gone(self, pod: Pod) -> None:

@@ -54,7 +54,8 @@ class Scheduling:
 
     def expect(self, pod: Pod, node: str, job_id: int) -> None:
         """The pod is about to be released: kube-scheduler may ask before our watch has told."""
-        self._placed[pod.uid] = Placement(node, job_id)
+        if pod.uid in self._cluster.pods:  # else it is gone, and nobody would forget it
+            self._placed[pod.uid] = Placement(node, job_id)
 
     def forget(self, pod_uid: str) -> None:
         self._placed.pop(pod_uid, None)

@@ -62,6 +62,11 @@ def membership(pod: Pod, workload: Workload | None) -> Membership | None:
             return None
         if _is_gang(workload):
             return Membership(owner_job.uid, GangKind.JOB, owner_job.name)
+    return lone(pod)
+
+
+def lone(pod: Pod) -> Membership:
+    """The pod is a gang by itself."""
     return Membership(pod.uid, GangKind.POD, pod.name)
 
 
@@ -70,7 +75,7 @@ def _placed_in(gang_id: str, pod: Pod) -> Membership:
     if name := pod.annotations.get(names.GANG):
         return Membership(gang_id, GangKind.PODS, name)
     if gang_id == pod.uid:
-        return Membership(gang_id, GangKind.POD, pod.name)
+        return lone(pod)
     return Membership(gang_id, GangKind.JOB, pod.labels.get(names.JOB_NAME_LABEL, pod.name))
 
 

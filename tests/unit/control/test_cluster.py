@@ -108,3 +108,34 @@ def test_pods_of_other_gangs_are_not_touched(cluster: Cluster, touched: list[str
     touched.clear()
     cluster.pod_seen(msgspec.structs.replace(pod(None, job="a"), phase="Running"))
     assert touched == ["a-uid"]
+
+
+def test_a_job_that_goes_after_its_pods_is_told_of(cluster: Cluster, touched: list[str]) -> None:
+    """Foreground deletion, as by ttlSecondsAfterFinished: the gang is kept until the Job goes."""
+    cluster.namespace_seen(ML)
+    cluster.workload_seen(workload(1))
+    cluster.pod_seen(pod(0))
+    cluster.pod_gone(pod(0))
+    touched.clear()
+    cluster.workload_gone(workload(1))
+    assert touched == ["train-uid"]
+
+
+def test_an_owner_in_another_namespace_is_not_believed(cluster: Cluster) -> None:
+    cluster.namespace_seen(ML)
+    cluster.namespace_seen(Namespace("evil", {names.MANAGED: "true"}))
+    cluster.workload_seen(workload(2))
+    cluster.pod_seen(pod(0, namespace="evil", uid="forged"))
+    cluster.pod_seen(pod(0))
+    cluster.pod_seen(pod(1))
+    gang = cluster.gang("train-uid")
+    assert gang is not None
+    assert [p.namespace for p in gang.pods] == ["ml", "ml"]
+    assert cluster.gang_of("forged") == "forged"
+
+
+def test_nothing_is_kept_of_pods_whose_job_never_appears(cluster: Cluster) -> None:
+    cluster.namespace_seen(ML)
+    cluster.pod_seen(pod(0))
+    cluster.pod_gone(pod(0))
+    assert cluster._unowned == {}
