@@ -189,7 +189,9 @@ class Site:
         return int(answer["job_id"])
 
     def cancel(self, job_id: int) -> None:
-        self.slurm.exec("scancel", str(job_id))
+        """scancel, and let slurmctld look at its queue at once. By itself it does not when an
+        external job ends; backfill would, every five seconds."""
+        self.slurm.shell(f"scancel {job_id} && scontrol update partitionname=gpu state=up")
 
     def idle(self, seconds: float = 10) -> None:
         """Wait until Slurm says that all nodes are free."""
@@ -199,6 +201,16 @@ class Site:
             seconds,
             "all nodes free",
         )
+
+    def quiet(self) -> None:
+        """Wait until Sluice has nothing more to ask Slurm about the tests before; count anew."""
+
+        def nothing_asked() -> list[str]:
+            self.tap.forget()
+            time.sleep(1.2)  # the slow poll is one a second
+            return [call.path for call in self.tap.calls()]
+
+        eventually(nothing_asked, lambda asked: not asked, 15, "Sluice to leave Slurm alone")
 
     # -- the end of a test
 

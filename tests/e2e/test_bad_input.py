@@ -344,6 +344,7 @@ def test_a_pod_too_many_waits_and_disturbs_nobody(site: Site) -> None:
 
 
 def test_a_malformed_body_gets_an_error_and_changes_nothing(site: Site) -> None:
+    site.quiet()
     for verb in ("filter", "prioritize", "bind", "preempt"):
         for body in ("", "{", "[]", '{"Pod": 7}', '{"NodeNames": ["node-00"]}'):
             url = f"{site.stack.sluice.base_url}/extender/{verb}"

@@ -143,25 +143,22 @@ def test_annotations_choose_the_queue(site: Site) -> None:
     assert [node_of(p) for p in pods] == ["node-08", "node-09"]
 
 
-@pytest.mark.parametrize(
-    ("annotations", "deadline", "minutes"),
-    [
-        ({}, None, 60),  # the partition's default
-        ({}, 90, 2),  # a Job's own deadline, rounded up
-        ({names.TIME_LIMIT: "1-02:30:00"}, 90, 1590),
-        ({names.TIME_LIMIT: "UNLIMITED"}, None, None),
-    ],
-)
-def test_time_limits(
-    site: Site, annotations: dict[str, str], deadline: int | None, minutes: int | None
-) -> None:
+def test_time_limits(site: Site) -> None:
     """Also the unlimited one, which Slurm writes as infinite and not as a number."""
-    job = indexed_job("timed", 2, annotations=annotations)
-    if deadline:
-        job["spec"]["activeDeadlineSeconds"] = deadline
-    site.submit(ML, job)
-    site.bound(2)
-    assert number(site.job("timed", "RUNNING")["time_limit"]) == minutes
+    limits: dict[str, tuple[dict[str, str], int | None]] = {  # annotations and the minutes in Slurm
+        "of-the-partition": ({}, 60),
+        "of-the-job": ({}, 2),  # its deadline of 90 s, rounded up
+        "of-its-own": ({names.TIME_LIMIT: "1-02:30:00"}, 1590),
+        "unlimited": ({names.TIME_LIMIT: "UNLIMITED"}, None),
+    }
+    for name, (asked, _) in limits.items():
+        job = indexed_job(name, 2, annotations=asked)
+        if name in ("of-the-job", "of-its-own"):
+            job["spec"]["activeDeadlineSeconds"] = 90
+        site.submit(ML, job)
+    site.bound(8)
+    found = {job["name"]: number(job["time_limit"]) for job in site.jobs()}
+    assert found == {name: minutes for name, (_, minutes) in limits.items()}
 
 
 # -- all or none

@@ -74,7 +74,7 @@ def test_a_managed_node_is_kept_for_slurm(site: Site) -> None:
 
 def test_other_nodes_are_left_alone(site: Site, add_nodes: AddNodes) -> None:
     """A control plane, say: not in Slurm, no taint, and Slurm is not asked for it."""
-    site.tap.forget()
+    site.quiet()
     others = add_nodes(
         Fabric(spines=1, leaves_per_spine=1, nodes_per_leaf=1, prefix="cp-", managed=False)
     )
@@ -192,7 +192,7 @@ def test_pods_that_did_not_opt_in_are_not_touched(site: Site, add_nodes: AddNode
     (worker,) = add_nodes(
         Fabric(spines=1, leaves_per_spine=1, nodes_per_leaf=1, prefix="web-", managed=False)
     )
-    site.tap.forget()
+    site.quiet()
     for daemon in ("slurmctld", "slurmrestd"):
         site.slurm.stop(daemon)
     try:
@@ -218,7 +218,7 @@ def test_pods_that_did_not_opt_in_are_not_touched(site: Site, add_nodes: AddNode
 
 def test_kube_scheduler_is_told_to_pass_pods_of_other_schedulers(site: Site) -> None:
     """Should its process serve other profiles, too: every node that it sent comes back."""
-    site.tap.forget()
+    site.quiet()
     body = {
         "Pod": {
             "metadata": {"namespace": PLAIN, "name": "web", "uid": "u"},
