@@ -50,7 +50,7 @@ class Reports:
         self._journal = journal
         self._kube = kube
         self._interval = event_interval_seconds
-        self._last_event: dict[tuple[str, str], tuple[str, float]] = {}
+        self._said: dict[str, dict[str, float]] = {}  # gang -> what its Events said -> when
         self._conditions: dict[str, tuple[Pod, Decision]] = {}  # pod uid -> to be written
         self._told: dict[str, str] = {}  # pod uid -> message of its condition
         self._events: asyncio.Queue[dict[str, Any]] = asyncio.Queue(maxsize=1000)
@@ -71,8 +71,7 @@ class Reports:
     def forget(self, gang_id: str) -> None:
         if timer := self._patience.pop(gang_id, None):
             timer.cancel()
-        for key in [k for k in self._last_event if k[0] == gang_id]:
-            del self._last_event[key]
+        self._said.pop(gang_id, None)
 
     async def run(self) -> None:
         """Write until cancelled."""
@@ -113,11 +112,11 @@ class Reports:
         kind = _EVENTS.get(decision.state)
         if kind is None or not gang.pods:
             return
-        key, now = (gang.id, kind[1]), time.monotonic()
-        message, at = self._last_event.get(key, ("", 0.0))
-        if message == decision.reason and now - at < self._interval:
-            return
-        self._last_event[key] = (decision.reason, now)
+        what, now = f"{kind[1]}: {decision.reason}", time.monotonic()
+        said = {w: at for w, at in self._said.get(gang.id, {}).items() if now - at < self._interval}
+        if what in said:
+            return  # also when something else was said in between: reasons come and go
+        self._said[gang.id] = {**said, what: now}
         for subject in _subjects(gang):
             try:
                 self._events.put_nowait(_event_body(subject, kind, decision.reason))
