@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 import msgspec
 
 from extender.domain.gangs import Membership, form, lone, membership, opted_in
-from extender.domain.model import Gang, Namespace, Node, Pod, Workload
+from extender.domain.model import Gang, GangKind, Namespace, Node, Pod, Workload
 from extender.domain.wellknown import GATE, JOB_ID
 
 
@@ -28,6 +28,7 @@ class Cluster:
         self._member: dict[str, Membership] = {}  # pod uid -> its gang
         self._gangs: dict[str, dict[str, Pod]] = {}  # gang id -> pod uid -> pod
         self._unowned: dict[str, set[str]] = {}  # unseen Job uid -> pod uids
+        self._bags: set[str] = set()  # Jobs whose pods are no gang
         self._answers: dict[str, dict[str, str]] = {}  # written, not yet seen by the watch
 
     # -- what the watches tell --------------------------------------------------------------
@@ -69,6 +70,7 @@ class Cluster:
 
     def workload_gone(self, job: Workload) -> None:
         self.workloads.pop(job.uid, None)
+        self._bags.discard(job.uid)
         self._touched(job.uid)  # also without pods: what is kept of its gang can go now
 
     def namespace_seen(self, namespace: Namespace) -> None:
@@ -142,12 +144,24 @@ class Cluster:
             member = membership(pod, self.workloads.get(owner))
             if member and self._foreign(member, pod):
                 member = lone(pod)
+            elif member and pod.owner and pod.owner.kind == "Job":
+                member = self._as_its_siblings(member, pod)
             if member is None:
                 self._unowned.setdefault(owner, set()).add(pod.uid)
                 return
             self._member[pod.uid] = member
         self._gangs.setdefault(member.id, {})[pod.uid] = pod
         self._touched(member.id)
+
+    def _as_its_siblings(self, member: Membership, pod: Pod) -> Membership:
+        """A Job whose pods run one by one does so to its end, also when its parallelism is raised
+        to its completions: a gang of the later pods would wait for the earlier ones."""
+        owner = pod.owner.uid if pod.owner else ""
+        if member.kind is GangKind.POD:
+            self._bags.add(owner)
+        elif member.kind is GangKind.JOB and owner in self._bags:
+            return lone(pod)
+        return member
 
     def _foreign(self, member: Membership, pod: Pod) -> bool:
         """The gang is another namespace's: owner references are the words of whoever made the pod,

@@ -139,6 +139,8 @@ class Explain:
         )
 
     def _outside(self, pod: Pod) -> str:
+        if pod.node and names.JOB_ID not in pod.annotations:
+            return f"The pod was put on node {pod.node} without Slurm, which is not asked for it."
         if not self._cluster.opted_in(pod):
             return (
                 f"The pod names scheduler {pod.scheduler!r}, but neither its namespace nor the pod "

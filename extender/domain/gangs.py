@@ -37,6 +37,8 @@ def opted_in(pod: Pod, namespace: Namespace | None, scheduler: str) -> bool:
     """
     if pod.scheduler != scheduler:
         return False
+    if pod.node and names.JOB_ID not in pod.annotations:
+        return False  # whoever made it chose the node; nothing is left to decide
     if pod.gated or names.JOB_ID in pod.annotations:
         return True
     labels = namespace.labels if namespace else {}
@@ -91,6 +93,12 @@ def form(member: Membership, pods: Iterable[Pod], workload: Workload | None) -> 
         told = [int_or(p.annotations.get(names.RANKS), 0) for p in members]
         size = (workload.completions if workload else None) or max(told, default=0) or len(members)
         problem = _size_contradiction(members, size, f"Job {member.name!r} has {size} completions")
+        if workload and not _is_gang(workload) and not problem:
+            problem = (
+                f"Job {member.name!r} now has parallelism {workload.parallelism} and completions "
+                f"{size}, but its pods were made to start together: make both equal again, or "
+                "delete the Job and create it anew"
+            )
     elif member.kind is GangKind.PODS:
         size, problem = _declared_size(member.name, members)
     return Gang(

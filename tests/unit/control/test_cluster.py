@@ -139,3 +139,25 @@ def test_nothing_is_kept_of_pods_whose_job_never_appears(cluster: Cluster) -> No
     cluster.pod_seen(pod(0))
     cluster.pod_gone(pod(0))
     assert cluster._unowned == {}
+
+
+def test_a_job_whose_parallelism_is_raised_keeps_running_pod_by_pod(cluster: Cluster) -> None:
+    cluster.namespace_seen(ML)
+    cluster.workload_seen(workload(4, parallelism=2))
+    for i in (0, 1):
+        cluster.pod_seen(pod(i))
+    cluster.workload_seen(workload(4))
+    for i in (2, 3):
+        cluster.pod_seen(pod(i))
+    assert sorted(cluster.gang_ids()) == [f"train-{i}-uid" for i in range(4)]
+    cluster.workload_gone(workload(4))
+    assert cluster._bags == set()
+
+
+def test_a_forged_owner_does_not_break_up_the_gang(cluster: Cluster) -> None:
+    cluster.namespace_seen(ML)
+    cluster.workload_seen(workload(2))
+    cluster.pod_seen(pod(0, namespace="evil", uid="forged"))
+    for i in range(2):
+        cluster.pod_seen(pod(i))
+    assert cluster.gang_of("train-1-uid") == "train-uid"

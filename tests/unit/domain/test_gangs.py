@@ -159,3 +159,17 @@ def test_what_a_tenant_writes_for_an_index_breaks_nothing(text: str) -> None:
 def test_any_name_has_a_place_in_the_order(text: str) -> None:
     assert natural(text) < natural(chr(0x10FFFF))
     assert natural("n2") < natural("n10")
+
+
+def test_a_job_that_is_made_smaller_says_what_to_do() -> None:
+    gang = form(
+        Membership("train-uid", GangKind.JOB, "train"),
+        [pod(0), pod(1)],
+        workload(4, parallelism=2),
+    )
+    assert gang.problem.startswith("Job 'train' now has parallelism 2 and completions 4")
+
+
+def test_a_pod_that_was_put_on_a_node_is_not_slurms() -> None:
+    assert not opted_in(pod(0, gates=(), node="n0"), Namespace("ml", MANAGED), "sluice")
+    assert opted_in(placed(0, "n0", node="n0"), Namespace("ml", MANAGED), "sluice")
