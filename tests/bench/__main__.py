@@ -30,7 +30,7 @@ def main() -> int:
     given = arguments()
     started = time.monotonic()
     results: dict[str, Any] = {"machine": machine(), "runs": given.runs}
-    with Arena.open() as arena:
+    with Arena.open(given.patience) as arena:
         arena.learn_idle()
         results["idle_cores"] = {n: round(v, 3) for n, v in arena.idle.items()}
         for name, part in parts(arena, given).items():
@@ -53,6 +53,8 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--only", nargs="+", choices=PARTS, default=PARTS, metavar="NAME",
                         help=f"measure only some of: {', '.join(PARTS)}")  # fmt: skip
     parser.add_argument("--quick", action="store_true", help="two runs, and less waiting")
+    parser.add_argument("--patience", type=float, default=10.0, metavar="SECONDS",
+                        help="how long to wait before each run for the machine to be quiet (10)")  # fmt: skip
     given = parser.parse_args()
     if given.quick:
         given.runs = min(given.runs, 2)
@@ -66,13 +68,13 @@ def sizes(text: str) -> list[int]:
 def parts(arena: Arena, given: argparse.Namespace) -> dict[str, Callable[[], Any]]:
     """The measurements asked for, by name, in the order in which they have to be made."""
     runs, few = given.runs, min(given.runs, 3)
-    waits = {"pods": 2000, "gang": 16, "seconds": 30.0 if given.quick else 120.0}
+    seconds = 30.0 if given.quick else 120.0
     every: dict[str, Callable[[], Any]] = {
         "writes": lambda: writes.measure(arena, 256, few),
         "slurm": lambda: slurm_alone.measure(arena, given.sizes, 500, few),
         "gangs": lambda: gangs.measure(arena, given.sizes, runs),
         "singles": lambda: singles.measure(arena, 500, few),
-        "waiting": lambda: waiting.measure(arena, **waits),
+        "waiting": lambda: waiting.measure(arena, pods=2000, gang=16, seconds=seconds),
         "filter": lambda: filter_load.measure(arena, nodes=5000, pods=10_000),
     }
     return {name: every[name] for name in PARTS if name in given.only}

@@ -31,7 +31,6 @@ SCHEDULERS = (SLUICE, PLAIN)
 
 QUIET_WINDOW_SECONDS = 0.5
 QUIET_CORES = 0.2  # above what the idle cluster uses
-QUIET_PATIENCE_SECONDS = 10.0
 IDLE_WINDOWS = 8
 IDLE_SECONDS = 5.0
 
@@ -88,8 +87,9 @@ class Usage:
 class Arena:
     """The stack and what every measurement does with it."""
 
-    def __init__(self, stack: Stack) -> None:
+    def __init__(self, stack: Stack, patience_seconds: float = 10.0) -> None:
         self.stack = stack
+        self.patience_seconds = patience_seconds
         self.place = {node.name: (i, node) for i, node in enumerate(stack.nodes)}
         self.idle: dict[str, float] = {}  # cores by process that the idle cluster uses
         self._idle_cores = 0.0
@@ -106,9 +106,9 @@ class Arena:
 
     @classmethod
     @contextmanager
-    def open(cls) -> Iterator[Arena]:
+    def open(cls, patience_seconds: float = 10.0) -> Iterator[Arena]:
         with Stack.start(FABRIC) as stack:
-            arena = cls(stack)
+            arena = cls(stack, patience_seconds)
             try:
                 yield arena
             finally:
@@ -136,8 +136,8 @@ class Arena:
         return self.wait_quiet()
 
     def wait_quiet(self) -> bool:
-        """Wait until the parts use little more CPU than an idle cluster does."""
-        deadline = time.monotonic() + QUIET_PATIENCE_SECONDS
+        """Wait until the machine is little busier than with an idle cluster; whether it became so."""
+        deadline = time.monotonic() + self.patience_seconds
         while time.monotonic() < deadline:
             if self._cores() <= self._idle_cores + QUIET_CORES:
                 return True
@@ -159,15 +159,10 @@ class Arena:
         self.idle = {name: v / used.at for name, v in used.cpu.items()}
 
     def _cores(self) -> float:
-        before, started = self._cpu_of_children(), time.monotonic()
+        """What the whole machine used in a short while."""
+        before, started = machine_cpu_seconds(), time.monotonic()
         time.sleep(QUIET_WINDOW_SECONDS)
-        return (self._cpu_of_children() - before) / (time.monotonic() - started)
-
-    def _cpu_of_children(self) -> float:
-        children = list(self.stack.control.children.values())
-        if self.stack.sluice.alive:
-            children.append(self.stack.sluice.child)
-        return sum(stat.cpu_seconds for child in children if (stat := child.stat()))
+        return (machine_cpu_seconds() - before) / (time.monotonic() - started)
 
     # Readings
 
