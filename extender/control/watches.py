@@ -34,6 +34,10 @@ class Watches:
                 nodes.touch()
                 metrics.nodes.set(len(cluster.nodes))
 
+        def node_gone(node: Node) -> None:
+            cluster.node_gone(node)
+            metrics.nodes.set(len(cluster.nodes))
+
         def pod_seen(pod: Pod) -> None:
             cluster.pod_seen(pod)
             metrics.pods.set(len(cluster.pods))
@@ -60,7 +64,7 @@ class Watches:
             objects.node,
             lambda n: n.name,
             node_seen,
-            cluster.node_gone,
+            node_gone,
             {"labelSelector": f"{MANAGED}=true"},
         )
         self._jobs = Reflector(

@@ -62,7 +62,8 @@ class Completer:
         child = self._child
         assert child.stdin is not None
         assert child.stdout is not None
-        child.stdin.write(line.encode())
-        await child.stdin.drain()
+        with contextlib.suppress(ConnectionError):  # it has ended: then there is no answer
+            child.stdin.write(line.encode())
+            await child.stdin.drain()
         answer = await child.stdout.readline()
         return answer.decode("utf-8", "replace").strip() or "it ended without an answer"
