@@ -16,7 +16,6 @@ from extender.control.journal import Journal
 from extender.control.nodes import NodeLoop
 from extender.control.scheduling import Scheduling
 from extender.control.starts import Starts
-from extender.domain.feasibility import infeasible
 from extender.domain.lifecycle import Action, Confirm, End, Evict, Look, Release, Submit
 from extender.domain.model import Gang, Job, JobRequest, JobState, Namespace
 from extender.domain.policy import Defaults
@@ -118,16 +117,16 @@ class Actions:
     def _request(self, gang: Gang, action: Submit) -> JobRequest:
         managed = self._cluster.nodes
         known = self._nodes.in_slurm()
-        unfit = infeasible(action.pods, managed.values())
+        fits = self._cluster.fit(action.pods)
         return job_request(
             gang,
             action.pods,
             self._cluster.namespaces.get(gang.namespace) or Namespace(gang.namespace),
-            list(managed.values()),
+            fits,
             self._defaults,
             cluster=self._cluster_name,
             attempt=action.attempt,
-            excluded=(known & unfit.keys()) | (known - managed.keys()),
+            excluded=(known & fits.unfit) | (known - managed.keys()),
         )
 
     async def _mark(self, job: Job, outcome: str) -> None:

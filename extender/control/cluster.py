@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 
 import msgspec
 
+from extender.domain.feasibility import Fit, constraints, fit
 from extender.domain.gangs import Membership, form, lone, membership, opted_in
 from extender.domain.model import Gang, GangKind, Namespace, Node, Pod, Workload
 from extender.domain.wellknown import GATE, JOB_ID
+
+_FITS = 256  # kept at the most
 
 
 class Cluster:
@@ -29,6 +32,7 @@ class Cluster:
         self._gangs: dict[str, dict[str, Pod]] = {}  # gang id -> pod uid -> pod
         self._unowned: dict[str, set[str]] = {}  # unseen Job uid -> pod uids
         self._bags: set[str] = set()  # Jobs whose pods are no gang
+        self._fits: dict[frozenset[str], Fit] = {}  # by what the pods ask of a node
         self._answers: dict[str, dict[str, str]] = {}  # written, not yet seen by the watch
 
     # -- what the watches tell --------------------------------------------------------------
@@ -84,9 +88,11 @@ class Cluster:
         self.namespaces.pop(namespace.name, None)
 
     def node_seen(self, node: Node) -> None:
+        self._fits.clear()
         self.nodes[node.name] = node
 
     def node_gone(self, node: Node) -> None:
+        self._fits.clear()
         self.nodes.pop(node.name, None)
 
     # -- what Sluice itself did -------------------------------------------------------------
@@ -101,6 +107,17 @@ class Cluster:
         member = self._member.get(pod.uid)
         if member:
             self._gangs[member.id][pod.uid] = current
+
+    def fit(self, pods: Iterable[Pod]) -> Fit:
+        """The managed nodes as these pods see them; worked out once until a node changes."""
+        pods = list(pods)
+        key = constraints(pods)
+        found = self._fits.get(key)
+        if found is None:
+            if len(self._fits) >= _FITS:
+                self._fits.clear()
+            found = self._fits[key] = fit(pods, self.nodes.values())
+        return found
 
     # -- readings ---------------------------------------------------------------------------
 

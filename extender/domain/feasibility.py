@@ -10,8 +10,34 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
+from msgspec import Struct
+
 from extender.domain import wellknown as names
 from extender.domain.model import Node, Pod
+
+
+class Fit(Struct, frozen=True):
+    """What of the nodes matters to a gang. Clusters have many nodes of few sizes."""
+
+    unfit: frozenset[str]  # names of nodes that no pod of the gang could use
+    sizes: tuple[Node, ...]  # one node of each size
+    usable: tuple[Node, ...]  # one node of each size among those that are not unfit
+
+
+def fit(pods: Iterable[Pod], nodes: Iterable[Node]) -> Fit:
+    """The nodes as gangs with the ``constraints`` of these pods see them."""
+    nodes = list(nodes)
+    unfit = frozenset(infeasible(pods, nodes))
+    return Fit(unfit, _of_each_size(nodes), _of_each_size(n for n in nodes if n.name not in unfit))
+
+
+def constraints(pods: Iterable[Pod]) -> frozenset[str]:
+    """What ``fit`` depends on besides the nodes: equal for pods that may go to the same nodes."""
+    return frozenset(_constraints(pod) for pod in pods)
+
+
+def _of_each_size(nodes: Iterable[Node]) -> tuple[Node, ...]:
+    return tuple({(n.cpu_milli, n.memory_bytes, n.gpus): n for n in nodes}.values())
 
 
 def infeasible(pods: Iterable[Pod], nodes: Iterable[Node]) -> dict[str, str]:

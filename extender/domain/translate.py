@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from msgspec import Struct
 
 from extender.domain import wellknown as names
+from extender.domain.feasibility import Fit
 from extender.domain.gangs import natural
 from extender.domain.model import (
     Gang,
@@ -59,7 +60,7 @@ def job_request(
     gang: Gang,
     pods: Sequence[Pod],
     namespace: Namespace,
-    nodes: Sequence[Node],
+    fit: Fit,
     defaults: Defaults,
     *,
     cluster: str,
@@ -68,14 +69,13 @@ def job_request(
 ) -> JobRequest:
     """The job for these pods (the waiting ones of the gang, one a rank).
 
-    ``nodes`` are the managed nodes, ``excluded`` Slurm names that Kubernetes could not use.
+    ``fit`` is of these pods, ``excluded`` are Slurm names that Kubernetes could not use.
     ``Refusal`` with a sentence when the request can never work.
     """
     asked = _agreed_annotations(gang, pods)
     given = grant(namespace, asked, defaults)
     rank = shape(pods)
-    _must_fit_some_node(gang, rank, nodes)
-    excluded = frozenset(excluded)
+    _must_fit_some_node(gang, rank, fit.sizes)
     return JobRequest(
         name=_PLAIN.sub("-", gang.name)[:64] or "gang",
         user=given.user,
@@ -90,7 +90,7 @@ def job_request(
             newest=max((p.created for p in pods), default=0.0),
         ),
         tasks=len(pods),
-        least_nodes=_least_nodes(len(pods), rank, [n for n in nodes if n.name not in excluded]),
+        least_nodes=_least_nodes(len(pods), rank, fit.usable),
         cpus_per_task=rank.cpus,
         memory_mib_per_task=rank.memory_mib,
         gpus_per_task=rank.gpus,

@@ -11,7 +11,7 @@ import pytest
 from extender.control.cluster import Cluster
 from extender.domain import wellknown as names
 from extender.domain.model import Namespace
-from tests.builders import pod, workload
+from tests.builders import node, pod, workload
 
 ML = Namespace("ml", {names.MANAGED: "true"})
 
@@ -99,6 +99,15 @@ def test_a_change_that_nothing_depends_on_touches_nobody(
     touched.clear()
     cluster.pod_seen(pod(None))
     assert touched == []
+
+
+def test_what_fits_is_worked_out_again_when_a_node_changes(cluster: Cluster) -> None:
+    cluster.node_seen(node("n0"))
+    assert cluster.fit([pod(0)]).unfit == frozenset()
+    cluster.node_seen(node("n0", unschedulable=True))
+    assert cluster.fit([pod(0)]).unfit == {"n0"}
+    cluster.node_gone(node("n0"))
+    assert cluster.fit([pod(0)]).sizes == ()
 
 
 def test_pods_of_other_gangs_are_not_touched(cluster: Cluster, touched: list[str]) -> None:

@@ -8,6 +8,7 @@ import msgspec
 import pytest
 
 from extender.domain import wellknown as names
+from extender.domain.feasibility import fit
 from extender.domain.model import Gang, JobRequest, Namespace, Resources
 from extender.domain.policy import Defaults, Refusal
 from extender.domain.translate import UNLIMITED_MINUTES, job_request, shape
@@ -19,11 +20,12 @@ ML = Namespace("ml", {}, {names.USER: "alice", names.ACCOUNT: "ml"})
 def request(
     g: Gang, namespace: Namespace = ML, defaults: Defaults = Defaults(), **more: Any
 ) -> JobRequest:
+    pods = [p for p in g.pods if not p.terminal]
     return job_request(
         g,
-        [p for p in g.pods if not p.terminal],
+        pods,
         namespace,
-        more.pop("nodes", [node("n0"), node("n1")]),
+        fit(pods, more.pop("nodes", [node("n0"), node("n1")])),
         defaults,
         cluster="kubernetes",
         attempt=1,
@@ -74,9 +76,9 @@ def test_slurm_is_told_on_how_few_nodes_the_ranks_can_be(
     assert job.least_nodes == least
 
 
-def test_an_excluded_node_does_not_count_however_large_it_is() -> None:
-    large = node("n9", gpus=16)
-    job = request(gang(pod(0), pod(1)), nodes=[node("n0"), node("n1"), large], excluded={"n9"})
+def test_a_node_that_cannot_be_used_does_not_count_however_large_it_is() -> None:
+    large = node("n9", gpus=16, unschedulable=True)
+    job = request(gang(pod(0), pod(1)), nodes=[node("n0"), node("n1"), large])
     assert job.least_nodes == 2
 
 
