@@ -56,7 +56,8 @@ def server(app: FastAPI, host: str, port: int) -> uvicorn.Server:
     """
     return uvicorn.Server(
         uvicorn.Config(
-            app,
+            scheduler.Front(app),
+            proxy_headers=False,
             host=host,
             port=port,
             loop="uvloop",

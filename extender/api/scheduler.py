@@ -6,7 +6,9 @@ from memory. Nothing is decided here; ``Scheduling`` does that.
 
 from __future__ import annotations
 
+from starlette.applications import Starlette
 from starlette.routing import Route
+from starlette.types import Receive, Scope, Send
 
 from extender.api import wire
 from extender.api.metrics import verdicts
@@ -36,6 +38,26 @@ def create_routes(scheduling: Scheduling, prefix: str, body_limit_bytes: int) ->
         Route(f"{prefix}/{name}", Verb(name, answer, failed, body_limit_bytes), methods=["POST"])
         for name, (answer, failed) in table.items()
     ]
+
+
+class Front:
+    """Sends kube-scheduler's calls straight to their verbs, and everything else to ``app``: the
+    middleware that pages for people want costs as much as an answer to kube-scheduler."""
+
+    def __init__(self, app: Starlette) -> None:
+        self._app = app
+        self._verbs = {
+            route.path: route.endpoint
+            for route in app.routes
+            if isinstance(route, Route) and isinstance(route.endpoint, Verb)
+        }
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        verb = self._verbs.get(scope["path"]) if scope["type"] == "http" else None
+        if verb is None or scope["method"] != "POST":
+            await self._app(scope, receive, send)
+        else:
+            await verb(scope, receive, send)
 
 
 class Verbs:

@@ -21,7 +21,7 @@ from extender.domain.model import Gang, Job, JobRequest, JobState, Namespace
 from extender.domain.policy import Defaults
 from extender.domain.translate import job_request
 from extender.kube.client import STRATEGIC, KubeClient, KubeError, encode
-from extender.kube.patches import release
+from extender.kube.patches import disruption, release, timestamp
 from extender.slurm.port import UNKNOWN_NODE, Slurm, SlurmRefused, SlurmUnavailable
 
 _log = structlog.get_logger(__name__)
@@ -184,13 +184,14 @@ class Actions:
 
     async def _evict(self, action: Evict) -> None:
         pod = action.pod
+        path = f"/api/v1/namespaces/{pod.namespace}/pods/{pod.name}"
+        told = disruption(pod.uid, message=action.why, at=timestamp(time.time()))
         body = {"apiVersion": "v1", "kind": "DeleteOptions", "preconditions": {"uid": pod.uid}}
         try:
             await self._kube.request(
-                "DELETE",
-                f"/api/v1/namespaces/{pod.namespace}/pods/{pod.name}",
-                body=encode(body),
+                "PATCH", f"{path}/status", body=encode(told), content_type=STRATEGIC
             )
+            await self._kube.request("DELETE", path, body=encode(body))
         except KubeError as error:
             if not (error.not_found or error.conflict):
                 raise

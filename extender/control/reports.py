@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import secrets
 import time
-from datetime import UTC, datetime
 from typing import Any, Final
 
 import structlog
@@ -21,7 +20,7 @@ from extender.domain import wellknown as names
 from extender.domain.lifecycle import Decision, GangState
 from extender.domain.model import Gang, GangKind, Pod
 from extender.kube.client import STRATEGIC, KubeClient, KubeError, KubeUnavailable, encode
-from extender.kube.patches import condition
+from extender.kube.patches import condition, timestamp
 
 _log = structlog.get_logger(__name__)
 _WRITES_A_SECOND: Final = 20
@@ -151,7 +150,7 @@ class Reports:
             placed=decision.state is GangState.RUNNING,
             reason=str(decision.state),
             message=decision.reason,
-            at=_now(),
+            at=timestamp(time.time()),
         )
         path = f"/api/v1/namespaces/{pod.namespace}/pods/{pod.name}/status"
         await self._kube.request("PATCH", path, body=encode(body), content_type=STRATEGIC)
@@ -187,7 +186,7 @@ def _subjects(gang: Gang) -> list[dict[str, str]]:
 
 
 def _event_body(subject: dict[str, str], kind: tuple[str, str], message: str) -> dict[str, Any]:
-    now = _now()
+    now = timestamp(time.time())
     return {
         "apiVersion": "v1",
         "kind": "Event",
@@ -205,7 +204,3 @@ def _event_body(subject: dict[str, str], kind: tuple[str, str], message: str) ->
         "lastTimestamp": now,
         "count": 1,
     }
-
-
-def _now() -> str:
-    return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

@@ -7,6 +7,7 @@ Source of what the API server accepts: k8s.io/kubernetes/pkg/apis/core/validatio
 from __future__ import annotations
 
 import copy
+from datetime import UTC, datetime
 from typing import Any
 
 from extender.domain import wellknown as names
@@ -80,13 +81,31 @@ def binding(namespace: str, name: str, uid: str, node: str) -> dict[str, Any]:
 
 def condition(uid: str, *, placed: bool, reason: str, message: str, at: str) -> dict[str, Any]:
     """A strategic merge patch of the pod's status: Sluice's condition."""
+    return _status(uid, names.CONDITION, "True" if placed else "False", reason, message, at)
+
+
+def disruption(uid: str, *, message: str, at: str) -> dict[str, Any]:
+    """A strategic merge patch of the pod's status, before Sluice deletes the pod.
+
+    Kubernetes' own condition for pods that are ended from outside: with a podFailurePolicy that
+    ignores it, a Job does not count them as failed. Source: kubernetes.io, "Disruptions".
+    """
+    return _status(uid, names.DISRUPTION_TARGET, "True", "SlurmJobEnded", message, at)
+
+
+def timestamp(seconds: float) -> str:
+    """Seconds since the epoch as Kubernetes writes them: RFC 3339, UTC, whole seconds."""
+    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def _status(uid: str, kind: str, status: str, reason: str, message: str, at: str) -> dict[str, Any]:
     return {
         "metadata": {"uid": uid},
         "status": {
             "conditions": [
                 {
-                    "type": names.CONDITION,
-                    "status": "True" if placed else "False",
+                    "type": kind,
+                    "status": status,
                     "reason": reason,
                     "message": message[:1024],
                     "lastTransitionTime": at,

@@ -566,17 +566,6 @@ def test_the_ways_around_a_patch_are_closed_too(kube: Kube, waiting: str) -> Non
         kube.request("PUT", waiting, body=open_)
     with refused(GATE_SENTENCE):
         kube.patch(waiting, [{"op": "remove", "path": "/spec/schedulingGates"}], JSON_PATCH)
-    with refused(ANSWERS_SENTENCE):
-        kube.patch(f"{waiting}/status", release(), MERGE)
-    with refused(HELD_SENTENCE):
-        kube.patch(f"{waiting}/status", {"metadata": {"labels": {names.MANAGED: None}}}, MERGE)
-
-
-def test_the_status_of_a_pod_that_opted_in_by_itself_is_guarded(kube: Kube) -> None:
-    made = kube.create(pods(PLAIN), pod(labels={names.MANAGED: "true"}))
-    path = f"{pods(PLAIN)}/{made['metadata']['name']}"
-    with refused(ANSWERS_SENTENCE):
-        kube.patch(f"{path}/status", release(), MERGE)
 
 
 @pytest.mark.parametrize("of", ["pods", "bindings"])
