@@ -266,8 +266,10 @@ def site_of(stack: Stack, tap: Tap) -> Iterator[Site]:
     site = Site(stack, tap)
     if not stack.sluice.alive:
         stack.sluice.start(site.settings)
-    yield site
-    site.wipe()
+    try:
+        yield site
+    finally:
+        site.wipe()
 
 
 def told(pod: Object) -> str:

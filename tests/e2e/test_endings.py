@@ -68,9 +68,14 @@ def test_the_nodes_are_held_until_the_last_pod_has_ended(site: Site) -> None:
 def test_scancel_takes_the_pods_along(site: Site) -> None:
     site.submit(ML, *gang("pair", 2))
     running = uids(site.bound(2))
-    site.cancel(site.job("pair", "RUNNING")["job_id"])
-    site.gone(running, seconds=5)
+    job_id = site.job("pair", "RUNNING")["job_id"]
+    with site.watch() as watch:
+        site.cancel(job_id)
+        site.gone(running, seconds=5)
     assert site.states("pair") == ["CANCELLED"]
+    for events in watch.by_pod().values():
+        told = {c["type"]: c for c in events[-1].pod["status"]["conditions"]}["DisruptionTarget"]
+        assert (told["status"], told["message"]) == ("True", f"Slurm job {job_id} is CANCELLED")
     eventually(
         site.events,
         lambda seen: any(r == "Ending" and "is CANCELLED" in message for r, message in seen),

@@ -37,6 +37,7 @@ class FakeApiServer:
         pod = "/api/v1/namespaces/{namespace}/pods/{name}"
         app.router.add_get(pod, self._get)
         app.router.add_patch(pod, self._patch)
+        app.router.add_patch(pod + "/status", self._patch_status)
         app.router.add_delete(pod, self._delete)
         app.router.add_post(pod + "/binding", self._bind)
         return app
@@ -77,6 +78,13 @@ class FakeApiServer:
         if body["metadata"]["uid"] != pod["metadata"]["uid"]:
             return web.json_response({"reason": "Conflict", "message": "uid"}, status=409)
         pod["metadata"].setdefault("annotations", {}).update(body["metadata"]["annotations"])
+        return self._answer(pod)
+
+    async def _patch_status(self, request: web.Request) -> web.Response:
+        pod, body = await self._write(request)
+        if body["metadata"]["uid"] != pod["metadata"]["uid"]:
+            return web.json_response({"reason": "Conflict", "message": "uid"}, status=409)
+        pod["status"] = body["status"]
         return self._answer(pod)
 
     async def _delete(self, request: web.Request) -> web.Response:

@@ -14,7 +14,7 @@ from extender.control.journal import Journal
 from extender.control.nodes import NodeLoop
 from extender.control.scheduling import Scheduling
 from extender.domain import wellknown as names
-from extender.domain.lifecycle import End, Submit
+from extender.domain.lifecycle import End, Evict, Submit
 from extender.domain.model import JobState, Namespace
 from extender.domain.policy import Defaults
 from extender.slurm import nodeconf
@@ -33,7 +33,8 @@ SUBMIT = Submit(1, GANG.pods)
 class World:
     """Actions between a Kubernetes of nodes n0 and n1 and a Slurm that has them, too."""
 
-    def __init__(self, kube: Any) -> None:
+    def __init__(self, kube: Any, api: FakeApiServer) -> None:
+        self.api = api
         self.restd = FakeSlurmrestd()
         self.create("n0", "n1")
         self.slurm = RestSlurm(
@@ -90,8 +91,9 @@ class World:
 
 @pytest.fixture
 async def world() -> AsyncIterator[World]:
-    async with serving(FakeApiServer()) as kube:
-        world = World(kube)
+    api = FakeApiServer()
+    async with serving(api) as kube:
+        world = World(kube, api)
         await world.nodes.relist()
         yield world
         await world.slurm.close()
@@ -136,3 +138,20 @@ async def test_other_refusals_are_not_repeated(world: World) -> None:
         await world.actions.carry_out(GANG, [SUBMIT])
     assert failed.group_contains(SlurmRefused, match="account 'no' does not exist in Slurm")
     assert len(world.excluded()) == 1
+
+
+async def test_a_pod_is_told_why_before_it_is_deleted(world: World) -> None:
+    """As Kubernetes' own disruptions do, so that a Job need not count it as failed."""
+    doomed = GANG.pods[0]
+    world.api.add(doomed.namespace, doomed.name, doomed.uid)
+    await world.actions.carry_out(GANG, [Evict(doomed, "Slurm job 7 is PREEMPTED")])
+    path = "/api/v1/namespaces/ml/pods/train-0"
+    assert world.api.calls == [f"PATCH {path}/status", f"DELETE {path}"]
+    (told,) = world.api.bodies[0]["status"]["conditions"]
+    assert (told["type"], told["status"]) == ("DisruptionTarget", "True")
+    assert told["message"] == "Slurm job 7 is PREEMPTED"
+
+
+async def test_a_pod_that_is_gone_needs_no_eviction(world: World) -> None:
+    await world.actions.carry_out(GANG, [Evict(GANG.pods[0], "Slurm job 7 is TIMEOUT")])
+    assert len(world.api.calls) == 1
