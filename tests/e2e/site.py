@@ -63,7 +63,9 @@ class Site:
         self.order = [node.name for node in stack.nodes]
         self.settings = {"slurm": {"url": tap.url}}
         tap.forget()
-        self._first = 1 + max((job["job_id"] for job in self.slurm.jobs()), default=0)
+        self._names: dict[int, str] = {}  # of Slurm's jobs
+        self._first = 0
+        self._first = 1 + max(self._states(), default=0)
 
     # -- Kubernetes
 
@@ -146,17 +148,23 @@ class Site:
 
     def jobs(self, name: str = "") -> list[Object]:
         """Slurm's jobs of this test, those that ended too, oldest first."""
-        return sorted(
-            (
-                job
-                for job in self.slurm.jobs()
-                if job["job_id"] >= self._first and name in ("", job["name"])
-            ),
-            key=lambda job: int(job["job_id"]),
-        )
+        found = (self.slurm.job(job_id) for job_id in sorted(self._states()))
+        return [job for job in found if job and name in ("", job["name"])]
 
     def states(self, name: str = "") -> list[str]:
-        return [state(job) for job in self.jobs(name)]
+        """Their states, by a lighter call."""
+        return [s for i, s in sorted(self._states().items()) if name in ("", self._name(i))]
+
+    def _states(self) -> dict[int, str]:
+        listed = self.slurm.get("jobs/state/")["jobs"]
+        found = {int(job["job_id"]): str(job["state"][0]) for job in listed}
+        return {job_id: state for job_id, state in found.items() if job_id >= self._first}
+
+    def _name(self, job_id: int) -> str:
+        if job_id not in self._names:
+            job = self.slurm.job(job_id)
+            self._names[job_id] = job["name"] if job else ""
+        return self._names[job_id]
 
     def job(self, name: str, wanted: str, seconds: float = 15) -> Object:
         """The one Slurm job of that name, as soon as it is in the state."""
@@ -167,12 +175,13 @@ class Site:
 
     def ended(self, name: str, seconds: float = 15) -> list[Object]:
         """All Slurm jobs of that name, as soon as every one has ended."""
-        return eventually(
-            lambda: self.jobs(name),
-            lambda jobs: jobs and not {state(j) for j in jobs} & {"PENDING", "RUNNING"},
+        eventually(
+            lambda: self.states(name),
+            lambda states: states and not {"PENDING", "RUNNING"} & set(states),
             seconds,
             f"the end of Slurm job {name!r}",
         )
+        return self.jobs(name)
 
     def fill(self, count: int = 16, name: str = "filler", user: str = "bob") -> int:
         """A Slurm job beside Sluice's, of whole nodes; its id, as soon as it runs."""
@@ -224,10 +233,10 @@ class Site:
         for namespace in {o["metadata"]["namespace"] for o in owned}:
             for kind in ("Job", "Pod"):
                 self.kube.delete(_collection(kind, namespace), grace_seconds=0)
-        alive = [job for job in self.slurm.jobs() if state(job) in ("PENDING", "RUNNING")]
-        for job in alive:
-            self.slurm.rest("DELETE", f"/slurm/{REST_VERSION}/job/{job['job_id']}")
-        return [o["metadata"]["name"] for o in owned] + [f"Slurm's {j['name']}" for j in alive]
+        alive = [i for i, state in self._states().items() if state in ("PENDING", "RUNNING")]
+        for job_id in alive:
+            self.slurm.rest("DELETE", f"/slurm/{REST_VERSION}/job/{job_id}")
+        return [o["metadata"]["name"] for o in owned] + [f"Slurm job {i}" for i in alive]
 
     # -- Sluice's own API, and its process
 
