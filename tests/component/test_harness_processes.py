@@ -45,10 +45,16 @@ def own_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SLUICE_RUNS", str(tmp_path / "runs"))
 
 
+def signals_as_usual() -> None:
+    """nohup, or a shell that put us into the background, has us ignore what the tests send."""
+    for sig in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(sig, signal.SIG_DFL)
+
+
 def start_owner() -> tuple[subprocess.Popen[str], Path, Identity]:
     owner = subprocess.Popen(
         [sys.executable, "-c", OWNER], cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-        text=True,
+        text=True, preexec_fn=signals_as_usual,
     )  # fmt: skip
     assert owner.stdout is not None
     directory, pid = owner.stdout.readline().split()
@@ -133,7 +139,7 @@ def test_ctrl_c_ends_a_build_with_its_children(tmp_path: Path) -> None:
     )
     builder = subprocess.Popen(
         [sys.executable, "-c", script], cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-        text=True,
+        text=True, preexec_fn=signals_as_usual,
     )  # fmt: skip
     assert builder.stdout is not None
     group = process.identity(int(builder.stdout.readline()))
