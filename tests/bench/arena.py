@@ -33,6 +33,7 @@ QUIET_WINDOW_SECONDS = 0.5
 QUIET_CORES = 0.2  # above what the idle cluster uses
 IDLE_WINDOWS = 8
 IDLE_SECONDS = 5.0
+WIPE_ATTEMPTS = 3
 
 
 @dataclass(frozen=True)
@@ -132,7 +133,15 @@ class Arena:
 
     def empty(self) -> bool:
         """Remove all workloads and wait until the cluster is quiet; whether it became so."""
-        self.stack.wipe(timeout=180)
+        for attempt in range(WIPE_ATTEMPTS):
+            try:
+                self.stack.wipe(timeout=180)
+                break
+            except (
+                httpx.TimeoutException
+            ):  # deleting thousands of pods may take the API server long
+                if attempt == WIPE_ATTEMPTS - 1:
+                    raise
         return self.wait_quiet()
 
     def wait_quiet(self) -> bool:
