@@ -9,7 +9,7 @@ import os
 import time
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -33,7 +33,8 @@ QUIET_WINDOW_SECONDS = 0.5
 QUIET_CORES = 0.2  # above what the idle cluster uses
 IDLE_WINDOWS = 8
 IDLE_SECONDS = 5.0
-WIPE_ATTEMPTS = 3
+EMPTY_SECONDS = 30.0
+WIPE_SECONDS = 180.0
 
 
 @dataclass(frozen=True)
@@ -133,16 +134,25 @@ class Arena:
 
     def empty(self) -> bool:
         """Remove all workloads and wait until the cluster is quiet; whether it became so."""
-        for attempt in range(WIPE_ATTEMPTS):
-            try:
-                self.stack.wipe(timeout=180)
-                break
-            except (
-                httpx.TimeoutException
-            ):  # deleting thousands of pods may take the API server long
-                if attempt == WIPE_ATTEMPTS - 1:
-                    raise
+        with step("emptying"):
+            for namespace in NAMESPACES.values():
+                for collection in (f"/apis/batch/v1/namespaces/{namespace}/jobs",
+                                   f"/api/v1/namespaces/{namespace}/pods"):  # fmt: skip
+                    with suppress(httpx.TimeoutException):  # it goes on there; looked at below
+                        self.stack.admin.delete(collection, grace_seconds=0)
+            deadline = time.monotonic() + EMPTY_SECONDS
+            while not self._is_empty() and time.monotonic() < deadline:
+                time.sleep(0.2)
+        if not self._is_empty():
+            self.stack.wipe(timeout=WIPE_SECONDS)
         return self.wait_quiet()
+
+    def _is_empty(self) -> bool:
+        """No pod, and no Slurm job: the service ends those whose pods are gone."""
+        for namespace in NAMESPACES.values():
+            if self.stack.admin.items(f"/api/v1/namespaces/{namespace}/pods", limit="1"):
+                return False
+        return not self.stack.slurm.queued()
 
     def wait_quiet(self) -> bool:
         """Wait until the machine is little busier than with an idle cluster; whether it became so."""

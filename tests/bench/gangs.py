@@ -12,18 +12,23 @@ from itertools import pairwise
 from typing import Any
 
 from tests.bench.arena import FABRIC, NAMESPACES, SCHEDULERS, SLUICE, Arena, load
+from tests.bench.budget import Budget
 from tests.bench.watcher import Seen
 from tests.bench.workloads import job
 from tests.harness.progress import say
 
 PATIENCE_SECONDS = 120.0
+# Of the time for gangs, by size: small ones need little, and what they leave goes to the others.
+SHARES = {4: 1.0, 16: 1.0, 64: 2.0, 256: 6.0}
 
 
-def measure(arena: Arena, sizes: list[int], runs: int) -> list[dict[str, Any]]:
+def measure(arena: Arena, sizes: list[int], runs: int, budget: Budget) -> list[dict[str, Any]]:
     """Every run of every size, the two schedulers in turn."""
     results = []
-    for size in sizes:
-        for run in range(runs):
+    shares = [SHARES.get(size, 1.0) for size in sizes]
+    for i, size in enumerate(sizes):
+        share = shares[i] / sum(shares[i:])
+        for run in budget.runs(runs, f"gangs of {size}", share):
             for scheduler in SCHEDULERS if run % 2 else reversed(SCHEDULERS):
                 result = one(arena, scheduler, size, run)
                 results.append(result)

@@ -96,15 +96,19 @@ def of_singles(rows: list[Row]) -> list[str]:
 
 def of_waiting(row: Row) -> list[str]:
     names = [*PROCESSES, "slurmdbd", "mariadbd", "watcher"]
-    states = [("full, none waiting", row["full_cluster"]), ("waiting", row["waiting"])]
+    states = [
+        ("full, none waiting", row["full_cluster"]),
+        (f"being told why, {row['telling']['seconds']:.0f} s", row["telling"]),
+        (f"waiting, {row['waiting']['seconds']:.0f} s", row["waiting"]),
+    ]
     lines = [
         [what, *(f"{state['cpu_percent'].get(n, 0.0):.1f}" for n in names),
          f"{sum(state['slurmrestd_calls_a_second'].values()):.1f}"]
         for what, state in states
     ]  # fmt: skip
     return [
-        f"{row['pods']} pods waiting in {row['gangs']} gangs on a full cluster for "
-        f"{row['waiting']['seconds']:.0f} s: % of one core, calls to slurmrestd a second; "
+        f"{row['pods']} pods waiting in {row['gangs']} gangs on a full cluster: % of one core, calls "
+        "to slurmrestd a second; "
         f"{row['bound_of_the_waiting']} of them bound; the service holds {row['rss_mib']['sluice']} MiB",
         *table(["", *names, "calls/s"], lines),
     ]

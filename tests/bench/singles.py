@@ -8,6 +8,7 @@ from typing import Any
 
 from tests.bench import bare
 from tests.bench.arena import NAMESPACES, SCHEDULERS, Arena, load
+from tests.bench.budget import Budget
 from tests.bench.workloads import job
 from tests.harness.progress import say
 
@@ -15,10 +16,10 @@ CONNECTIONS = 16
 PATIENCE_SECONDS = 180.0
 
 
-def measure(arena: Arena, count: int, runs: int) -> list[dict[str, Any]]:
+def measure(arena: Arena, count: int, runs: int, budget: Budget) -> list[dict[str, Any]]:
     """Every run, the two schedulers in turn."""
     results = []
-    for run in range(runs):
+    for run in budget.runs(runs, f"{count} single pods"):
         for scheduler in SCHEDULERS if run % 2 else reversed(SCHEDULERS):
             result = one(arena, scheduler, count, run)
             results.append(result)

@@ -15,6 +15,7 @@ from extender.slurm.requests import describe
 from extender.slurm.wire import Submission
 from tests.bench import bare
 from tests.bench.arena import FABRIC, Arena, load
+from tests.bench.budget import Budget
 from tests.harness.progress import say
 from tests.harness.slurm import REST_VERSION
 
@@ -25,15 +26,18 @@ ASKED = 100  # jobs a look
 API = f"/slurm/{REST_VERSION}"
 
 
-def measure(arena: Arena, sizes: Iterable[int], jobs: int, runs: int) -> dict[str, Any]:
+def measure(
+    arena: Arena, sizes: Iterable[int], jobs: int, runs: int, budget: Budget
+) -> dict[str, Any]:
     """Allocations of whole nodes by size, and many jobs of one GPU at once."""
-    allocations = []
-    for size in sizes:
-        times = [allocation(arena, size) for _ in range(runs)]
-        allocations.append({"nodes": size, "seconds": [round(t, 3) for t in times]})
-    say("Slurm's allocations alone: done")
-    many = [submits(arena, jobs) for _ in range(runs)]
-    say("Slurm's submits alone: done")
+    times: dict[int, list[float]] = {size: [] for size in sizes}
+    many = []
+    for run in budget.runs(runs, "Slurm alone"):
+        for size, found in times.items():
+            found.append(round(allocation(arena, size), 3))
+        many.append(submits(arena, jobs))
+        say(f"Slurm alone, run {run + 1}")
+    allocations = [{"nodes": size, "seconds": found} for size, found in times.items()]
     return {"allocations": allocations, "submits": many, "load": load()}
 
 

@@ -7,19 +7,20 @@ import time
 from typing import Any
 
 from tests.bench import bare
-from tests.bench.arena import FABRIC, NAMESPACES, SLUICE, Arena, Usage, load
+from tests.bench.arena import FABRIC, NAMESPACES, SLUICE, Arena, Usage, counter, load
 from tests.bench.workloads import job
 from tests.harness.progress import step
 
 FILL_PATIENCE_SECONDS = 120.0
 CREATE_PATIENCE_SECONDS = 120.0
-BASELINE_SECONDS = 20.0
-SETTLE_SECONDS = 15.0  # conditions and Events about the gangs are written in this time
+BASELINE_SECONDS = 15.0
+TELL_PATIENCE_SECONDS = 150.0
+LOOK_SECONDS = 4.0  # longer than the service waits before it tells anything
 
 
 def measure(arena: Arena, pods: int, gang: int, seconds: float) -> dict[str, Any]:
-    """CPU in % of one core and calls a second, with the cluster full and then with ``pods`` waiting
-    in gangs of ``gang`` pods of whole nodes for ``seconds``."""
+    """CPU in % of one core and calls a second: with the cluster full, while ``pods`` pods more, in
+    gangs of ``gang`` pods of whole nodes, are told why they wait, and for ``seconds`` after that."""
     arena.empty()
     arena.watcher.clear()
     namespace = NAMESPACES[SLUICE]
@@ -43,7 +44,8 @@ def measure(arena: Arena, pods: int, gang: int, seconds: float) -> dict[str, Any
         total = FABRIC.count + len(requests) * gang
         if not arena.watcher.wait_created(namespace, total, CREATE_PATIENCE_SECONDS):
             raise RuntimeError(f"the pods that wait did not exist in {CREATE_PATIENCE_SECONDS} s")
-        time.sleep(SETTLE_SECONDS)
+    with step("waiting until every pod has been told why it waits"):
+        telling = told(arena)
         arena.wait_quiet()
     with step(f"watching them wait for {seconds:.0f} s"):
         waiting = over(arena, seconds)
@@ -54,6 +56,7 @@ def measure(arena: Arena, pods: int, gang: int, seconds: float) -> dict[str, Any
         "bound_of_the_waiting": bound - FABRIC.count,
         "rss_mib": {name: round(mib) for name, mib in arena.stack.rss_mib().items()},
         "full_cluster": percent(baseline),
+        "telling": percent(telling),
         "waiting": percent(waiting),
         "load": load(),
     }
@@ -64,6 +67,21 @@ def over(arena: Arena, seconds: float) -> Usage:
     before = arena.usage()
     time.sleep(seconds)
     return arena.usage().since(before)
+
+
+def told(arena: Arena) -> Usage:
+    """What is used until the service no longer writes conditions and Events."""
+    before, deadline = arena.usage(), time.monotonic() + TELL_PATIENCE_SECONDS
+    written, last = writes(arena), -1
+    while written != last and time.monotonic() < deadline:
+        time.sleep(LOOK_SECONDS)
+        written, last = writes(arena), written
+    return arena.usage().since(before)
+
+
+def writes(arena: Arena) -> int:
+    """The service's writes to the API server so far."""
+    return sum(counter(arena.stack.sluice.base_url, "sluice_kube_writes_total", "what").values())
 
 
 def percent(used: Usage) -> dict[str, Any]:

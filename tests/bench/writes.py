@@ -15,6 +15,7 @@ from extender.domain.model import Pod
 from extender.kube import objects, patches
 from tests.bench import bare
 from tests.bench.arena import FABRIC, NAMESPACES, PLAIN, SLUICE, Arena, load
+from tests.bench.budget import Budget
 from tests.bench.workloads import job
 from tests.harness.progress import say
 
@@ -23,7 +24,7 @@ PATIENCE_SECONDS = 60.0
 STRATEGIC = "application/strategic-merge-patch+json"
 
 
-def measure(arena: Arena, pods: int, runs: int) -> list[dict[str, Any]]:
+def measure(arena: Arena, pods: int, runs: int, budget: Budget) -> list[dict[str, Any]]:
     """Pods created with and without the admission policies, then released, then bound."""
     schedulers = [
         arena.stack.control.children[f"{name}-scheduler"] for name in ("sluice", "default")
@@ -32,7 +33,7 @@ def measure(arena: Arena, pods: int, runs: int) -> list[dict[str, Any]]:
         scheduler.stop()
     try:
         results = []
-        for run in range(runs):
+        for run in budget.runs(runs, "writes"):
             results += [created(arena, PLAIN, pods), *released_and_bound(arena, pods)]
             say(f"writes of the API server for {pods} pods, run {run + 1}")
         return results
