@@ -93,6 +93,7 @@ class Evict(Struct, frozen=True):
 
     pod: Pod
     why: str
+    state: JobState | None = None  # of the Slurm job that the pod was in
 
 
 Action = Submit | Look | Confirm | Release | End | Evict
@@ -150,7 +151,7 @@ def _without_job(gang: Gang, ended: Sequence[Job], now: float, certain: bool) ->
         return Decision(GangState.CHECKING, "Sluice is reading Slurm's list of jobs.")
     if losses := [(job, p) for job in ended for p in present if _was_in(p, job)]:
         lost, why = losses[0][0], _ended(losses[0][0])
-        leaving = {p.uid: Evict(p, _ended(job)) for job, p in losses if not p.deleting}
+        leaving = {p.uid: _evict(p, job) for job, p in losses if not p.deleting}
         return Decision(
             GangState.ENDING, f"{why}; its pods are ending.", tuple(leaving.values()), lost
         )
@@ -167,10 +168,14 @@ def _strays(gang: Gang, ended: Sequence[Job]) -> tuple[Evict, ...]:
     """Pods on the nodes of a job that has ended, while the gang has another."""
     over = {job.id: job for job in ended}
     return tuple(
-        Evict(p, _ended(over[job_of(p)]))
+        _evict(p, over[job_of(p)])
         for p in gang.pods
         if job_of(p) in over and not p.terminal and not p.deleting
     )
+
+
+def _evict(pod: Pod, job: Job) -> Evict:
+    return Evict(pod, _ended(job), job.state)
 
 
 def _ended(job: Job) -> str:

@@ -45,6 +45,7 @@ class Pod(Struct, frozen=True, kw_only=True):
     node: str = ""  # spec.nodeName: bound when not empty
     phase: str = "Pending"
     deleting: bool = False
+    grace_seconds: int = 30  # spec.terminationGracePeriodSeconds
     exit_code: int | None = None  # of its first container that ended with something but 0
     resources: Resources = Resources()
     node_selector: dict[str, str] = {}

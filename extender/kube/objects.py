@@ -76,6 +76,7 @@ class PodSpec(Struct):
     nodeSelector: dict[str, str] | None = None
     affinity: Affinity | None = None
     tolerations: list[dict[str, Any]] | None = None
+    terminationGracePeriodSeconds: int | None = None
 
 
 class Terminated(Struct):
@@ -170,6 +171,7 @@ def pod(o: PodObject) -> Pod:
         node=spec.nodeName,
         phase=status.phase,
         deleting=meta.deletionTimestamp is not None,
+        grace_seconds=_grace(spec),
         exit_code=_exit_code(status),
         resources=_resources(spec),
         node_selector=spec.nodeSelector or {},
@@ -235,6 +237,14 @@ def _owner(references: list[OwnerReference] | None) -> Owner | None:
         if reference.controller:
             return Owner(reference.kind, reference.name, reference.uid)
     return None
+
+
+def _grace(spec: PodSpec) -> int:
+    """In seconds, as Kubernetes takes it: 30 where nothing is written, 1 where it is negative."""
+    grace = spec.terminationGracePeriodSeconds
+    if grace is None:
+        return 30
+    return grace if grace >= 0 else 1
 
 
 def _exit_code(status: PodStatus) -> int | None:

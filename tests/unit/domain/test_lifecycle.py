@@ -290,7 +290,8 @@ ENDS = [s for s in JobState if s.ended]
 def test_a_job_that_slurm_ended_takes_its_pods_along(state: JobState) -> None:
     bound, gated = placed(0, "n0", node="n0"), pod(1)
     decision = seen(gang(bound, gated, size=2), job(state))
-    assert [a.pod for a in decision.actions if isinstance(a, Evict)] == [bound, gated]
+    evicted = [a for a in decision.actions if isinstance(a, Evict)]
+    assert [(a.pod, a.state) for a in evicted] == [(bound, state), (gated, state)]
     assert str(state) in decision.reason
 
 
@@ -378,7 +379,8 @@ def test_pods_of_a_job_that_ended_before_the_newest_go() -> None:
 def test_pods_of_an_ended_job_go_while_the_gang_has_another() -> None:
     pods = gang(*(placed(i, f"n{i}") for i in range(4)))
     decision = seen(pods, job(JobState.NODE_FAIL), job(JobState.PENDING, id=8))
-    assert [type(a) for a in decision.actions] == [Evict] * 4
+    evicted = [a.state for a in decision.actions if isinstance(a, Evict)]
+    assert evicted == [JobState.NODE_FAIL] * 4
 
 
 def test_the_exit_code_is_that_of_the_last_try_of_each_rank() -> None:

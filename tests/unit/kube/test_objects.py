@@ -59,6 +59,19 @@ def test_what_a_pod_asks_for(spec: dict[str, Any], wanted: Resources) -> None:
     assert read(**spec).resources == wanted
 
 
+@pytest.mark.parametrize(
+    ("spec", "seconds"),
+    [
+        ({}, 30),
+        ({"terminationGracePeriodSeconds": 120}, 120),
+        ({"terminationGracePeriodSeconds": 0}, 0),
+        ({"terminationGracePeriodSeconds": -1}, 1),
+    ],
+)
+def test_how_long_a_pod_may_take_to_end(spec: dict[str, Any], seconds: int) -> None:
+    assert read(**spec).grace_seconds == seconds
+
+
 def test_a_pod_as_the_decisions_see_it() -> None:
     told = read(
         metadata={
