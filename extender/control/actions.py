@@ -16,8 +16,9 @@ from extender.control.journal import Journal
 from extender.control.nodes import NodeLoop
 from extender.control.scheduling import Scheduling
 from extender.control.starts import Starts
-from extender.domain.lifecycle import Action, Confirm, End, Evict, Look, Release, Submit
-from extender.domain.model import Gang, Job, JobRequest, JobState, Namespace
+from extender.domain.decision import Action, Confirm, End, Evict, Look, Mark, Release, Submit
+from extender.domain.lifecycle import folded
+from extender.domain.model import Gang, Job, JobRequest, JobState, Namespace, Stamp
 from extender.domain.policy import Defaults
 from extender.domain.translate import job_request
 from extender.kube.client import STRATEGIC, KubeClient, KubeError, encode
@@ -77,6 +78,8 @@ class Actions:
                 await self._jobs.look(job_id)
             case Confirm(job):
                 await self._starts.saved(job)
+            case Mark():
+                await self._mark(gang, action)
             case End():
                 await self._end(gang, action)
             case Evict():
@@ -96,7 +99,7 @@ class Actions:
                 request = self._request(gang, action)
                 job_id = await self._slurm.submit(request)
         except SlurmUnavailable:
-            self._jobs.doubt()
+            self._jobs.unanswered(gang.id)
             raise
         metrics.submits.inc()
         self._journal.note(gang.id, f"Submitted as Slurm job {job_id} for user {request.user}.")
@@ -126,14 +129,18 @@ class Actions:
             self._defaults,
             cluster=self._cluster_name,
             attempt=action.attempt,
-            excluded=(known & fits.unfit) | (known - managed.keys()),
+            excluded=(known & fits.unfit) | (known - managed.keys()) | (known & set(action.avoid)),
         )
 
-    async def _mark(self, job: Job, outcome: str) -> None:
-        if job.stamp is None:
-            return
-        stamp = msgspec.structs.replace(job.stamp, started=True, outcome=outcome)
-        await self._slurm.mark(job.id, stamp)
+    async def _mark(self, gang: Gang, action: Mark) -> None:
+        await self._stamp(action.job, action.stamp, action.nodes)
+        if action.nodes:
+            self._jobs.soon(action.job.id)
+            where = folded(action.nodes)
+            self._journal.note(gang.id, f"Slurm job {action.job.id} is to start on {where} again.")
+
+    async def _stamp(self, job: Job, stamp: Stamp, nodes: Sequence[str] = ()) -> None:
+        await self._slurm.mark(job.id, stamp, nodes)
         current = self._jobs.get(job.id) or job
         self._jobs.put(msgspec.structs.replace(current, stamp=stamp))
 
@@ -142,9 +149,12 @@ class Actions:
         if not {share.name for share in job.shares} <= self._nodes.in_slurm():
             await self._nodes.relist()  # or the next submit would not exclude the stranger
         code = f", exit code {action.exit_code}" if action.exit_code else ""
-        await self._mark(job, f"{action.why}{code}"[:200])
+        if job.stamp is not None:
+            outcome = f"{action.why}{code}"[:200]
+            stamp = msgspec.structs.replace(job.stamp, started=True, outcome=outcome)
+            await self._stamp(job, stamp)
         if action.finished:
-            await self._slurm.finish(job.id, action.exit_code)
+            await self._slurm.finish(job.id, action.exit_code, job.comment)
         else:
             await self._slurm.end(job.id)
         self._journal.note(gang.id, f"Ended Slurm job {job.id}: {action.why}{code}.")

@@ -9,8 +9,8 @@ from extender.control.cluster import Cluster
 from extender.control.jobs import JobTable
 from extender.control.journal import Journal
 from extender.domain import wellknown as names
+from extender.domain.decision import Decision, GangState
 from extender.domain.gangs import int_or, rank_key
-from extender.domain.lifecycle import Decision, GangState
 from extender.domain.model import Gang, Job, JobState, Pod
 from extender.domain.topology import fabric_order, switch_path
 from extender.domain.views import GangSummary, GangView, PodView, RankView, moment

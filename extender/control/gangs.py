@@ -15,8 +15,9 @@ from extender.control.cluster import Cluster
 from extender.control.jobs import JobTable
 from extender.control.journal import Journal
 from extender.control.reports import Reports
-from extender.domain.lifecycle import Decision, GangState, Submit, decide
-from extender.domain.model import Gang, Job
+from extender.domain.decision import Decision, GangState, Submit
+from extender.domain.lifecycle import decide
+from extender.domain.model import Gang, Job, Workload
 from extender.domain.policy import Refusal
 from extender.kube.client import KubeError, KubeUnavailable
 from extender.slurm.port import SlurmError, SlurmRefused
@@ -132,7 +133,8 @@ class GangLoop:
 
     async def _reconcile(self, gang_id: str) -> None:
         jobs = self._jobs.of_gang(gang_id)
-        gang = self._cluster.gang(gang_id) or _remains(gang_id, jobs)
+        owner = self._cluster.workloads.get(gang_id)
+        gang = self._cluster.gang(gang_id) or _remains(gang_id, jobs, owner)
         if gang is None:
             self._forget(gang_id)
             return
@@ -141,7 +143,7 @@ class GangLoop:
             jobs,
             self._cluster.nodes,
             time.time(),
-            certain=self._jobs.certain and self._may_submit(),
+            certain=self._jobs.sure_of(gang_id) and self._may_submit(),
         )
         decision = self._held_back(gang, decision)
         self._record(gang, decision)
@@ -218,7 +220,7 @@ class GangLoop:
         self._reports.forget(gang_id)
 
 
-def _remains(gang_id: str, jobs: list[Job]) -> Gang | None:
+def _remains(gang_id: str, jobs: list[Job], owner: Workload | None) -> Gang | None:
     """A gang without pods, as its job's stamp tells of it."""
     stamps = [job.stamp for job in jobs if job.stamp]
     if not stamps:
@@ -230,6 +232,7 @@ def _remains(gang_id: str, jobs: list[Job]) -> Gang | None:
         namespace=stamp.namespace,
         name=stamp.gang,
         size=stamp.size,
+        workload=owner,
     )
 
 

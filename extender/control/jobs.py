@@ -7,6 +7,7 @@ second otherwise. Whole lists are read at start, when in doubt, and every few mi
 from __future__ import annotations
 
 import asyncio
+import random
 import time
 from collections.abc import Callable, Iterable
 
@@ -20,6 +21,12 @@ from extender.slurm.port import Slurm, SlurmError, SlurmUnavailable
 _FRESH_SECONDS = 3.0
 """How long a job that was just submitted or changed is looked at often."""
 _REASON_AFTER_SECONDS = 1.0
+_LANDING_SECONDS = 5.0
+"""How long after its failure, or Slurm's last failure, a submit may still turn up as a job."""
+_SECOND_LOOK_SECONDS = 30.0
+_SLOW_SECONDS = 2.0
+"""An answer that takes longer may come from a slurmctld that was started anew meanwhile."""
+_REASON_EVERY = 5  # beats
 _PING_SECONDS = 10.0
 """How long Slurm is not asked anything while there are no jobs: /readyz is to know all the same."""
 _log = structlog.get_logger(__name__)
@@ -51,6 +58,9 @@ class JobTable:
         self._looked_at: dict[int, float] = {}  # when the reason was last read
         self._wake = asyncio.Event()
         self._doubts = 1  # no list has been read yet
+        self._next_list = 0.0  # monotonic
+        self._unanswered: dict[str, float] = {}  # gang -> from when on a list settles it
+        self._beat = 0
         self._unfound = ""  # why a job that slurmctld left out could not be looked up
         self.problem = "the list of jobs has not been read yet"
 
@@ -58,8 +68,12 @@ class JobTable:
 
     @property
     def certain(self) -> bool:
-        """The table is complete: nothing happened since the last list that it may have missed."""
+        """A list has been read since whatever may have made the table incomplete."""
         return self._doubts == 0
+
+    def sure_of(self, gang_id: str) -> bool:
+        """Certain, and no submit of this gang was left without an answer."""
+        return self.certain and gang_id not in self._unanswered
 
     def of_gang(self, gang_id: str) -> list[Job]:
         return [self._jobs[i] for i in self._by_gang.get(gang_id, ())]
@@ -90,9 +104,20 @@ class JobTable:
             self._touched(job.stamp.id)
 
     def doubt(self) -> None:
-        """A call may have been carried out or not: nothing is submitted before a new list."""
+        """Others have acted, or may have: nothing is submitted before a new list."""
         self._doubts += 1
-        self.problem = "a call to Slurm was left without an answer; the list is being read again"
+        self.problem = "the list of jobs is being read again"
+        self._relist()
+
+    def unanswered(self, gang_id: str) -> None:
+        """A submit may have been carried out or not, or may be carried out still: the gang is not
+        submitted again before a list shows its job, or one read well after Slurm has recovered
+        does not."""
+        self._unanswered[gang_id] = time.monotonic() + _LANDING_SECONDS
+        self._relist()
+
+    def _relist(self) -> None:
+        self._next_list = 0.0
         self._wake.set()
 
     def forget(self, gang_id: str) -> None:
@@ -154,33 +179,41 @@ class JobTable:
 
     async def run(self) -> None:
         """Follow until cancelled."""
-        next_list = next_all = next_ping = 0.0
+        next_all = next_ping = 0.0
         failures = 0
         while True:
             now = time.monotonic()
             try:
-                if not self.certain or now >= next_list:
+                if now >= self._next_list:
                     await self._list()
-                    next_list = time.monotonic() + self._resync
+                    now = time.monotonic()
                 everything = now >= next_all
-                if await self._poll(everything):
+                if everything:
+                    next_all = now + self._slow
+                if await self._ask(everything):
                     next_ping = now + _PING_SECONDS
                 elif now >= next_ping:
                     await self._slurm.ping()
                     next_ping = now + _PING_SECONDS
-                if everything:
-                    next_all = now + self._slow
-                    await self._read_one_reason()
                 failures = 0
                 if everything and self.certain:
                     self.problem, self._unfound = self._unfound, ""
             except SlurmError as error:
                 failures = min(failures + 1, 8)
-                self.problem = str(error)
-                _log.warning("slurm does not answer", why=str(error))
-                await asyncio.sleep(min(10.0, 0.25 * 2**failures))
+                self._failed(error)
+                await asyncio.sleep(min(10.0, 0.25 * 2**failures) * (0.67 + 0.66 * random.random()))
                 continue
+            if time.monotonic() - now > _SLOW_SECONDS:
+                self._next_list = 0.0
             await self._pause(next_all)
+
+    def _failed(self, error: SlurmError) -> None:
+        """Whatever was forgotten or done while Slurm was away shows in the next list."""
+        self.problem = str(error)
+        _log.warning("slurm does not answer", why=str(error))
+        due = time.monotonic() + _LANDING_SECONDS
+        self._unanswered = dict.fromkeys(self._unanswered, due)
+        self._next_list = 0.0
 
     async def _pause(self, next_all: float) -> None:
         """Until the next look: soon while a change is expected, else when ``next_all`` says."""
@@ -196,7 +229,7 @@ class JobTable:
             return
 
     async def _list(self) -> None:
-        doubts = self._doubts
+        doubts, started = self._doubts, time.monotonic()
         known = {job.id for job in self.live()}
         before = dict(self._jobs)
         found = {job.id: job for job in await self._slurm.jobs()}
@@ -204,9 +237,33 @@ class JobTable:
             if self._jobs.get(job.id) is before.get(job.id):  # else it was told of meanwhile
                 self.put(job)
         await self._look_for(sorted(known - found.keys()))
+        self._next_list = time.monotonic() + self._resync
+        self._settle(started)
         self._doubts -= doubts
         if doubts:
             self._completed()
+
+    def _settle(self, listed_at: float) -> None:
+        """What became of the submits without an answer, by a list that was begun then."""
+        for gang_id, due in list(self._unanswered.items()):
+            there = any(not job.state.ended for job in self.of_gang(gang_id))
+            if there or listed_at >= due:
+                del self._unanswered[gang_id]
+                due = time.monotonic() + _SECOND_LOOK_SECONDS  # one that landed later still
+                self._touched(gang_id)
+            self._next_list = min(self._next_list, due)
+
+    async def _ask(self, everything: bool) -> bool:
+        """One light call, if there is anything to ask for: the states, or now and then why one job
+        waits."""
+        if everything:
+            self._beat += 1
+            if (waiting := self._least_known()) is not None:
+                new = waiting.id not in self._looked_at
+                if self._beat % (2 if new else _REASON_EVERY) == 0:
+                    await self._read_reason(waiting)
+                    return True
+        return await self._poll(everything)
 
     async def _poll(self, everything: bool) -> bool:
         """Whether there was anything to ask for."""
@@ -217,29 +274,33 @@ class JobTable:
         before = {job_id: self._jobs[job_id] for job_id in asked}
         with metrics.slurm_poll_seconds.time():
             states = await self._slurm.states(asked)
+        fallen = []
         for job_id, state in states.items():
             job = self._jobs.get(job_id)
             if job is None or job is not before.get(job_id):
                 continue  # told of meanwhile: this answer may be older
-            if state is not job.state:
+            if state is JobState.PENDING and job.state is not state:
+                fallen.append(job_id)  # requeued, or forgotten: only the whole job tells
+            elif state is not job.state:
                 self.put(_changed(job, state))
-        await self._look_for(i for i in asked if i not in states and i in self._jobs)
+        await self._look_for([*fallen, *(i for i in asked if i not in states and i in self._jobs)])
         return True
 
-    async def _read_one_reason(self) -> None:
-        """The pending job whose reason is oldest: one call a second, however many wait."""
+    def _least_known(self) -> Job | None:
+        """The pending job whose reason is oldest, those first that have none at all."""
         now = time.monotonic()
-        pending = [
+        pending = (
             j for j in self._jobs.values() if j.state is JobState.PENDING and self._mature(j, now)
-        ]
-        if pending:
-            oldest = min(pending, key=lambda j: self._looked_at.get(j.id, 0.0))
-            try:
-                await self.look(oldest.id)
-            except SlurmUnavailable:
-                raise
-            except SlurmError as error:
-                _log.warning("reason not read", job=oldest.id, why=str(error))
+        )
+        return min(pending, key=lambda j: self._looked_at.get(j.id, 0.0), default=None)
+
+    async def _read_reason(self, job: Job) -> None:
+        try:
+            await self.look(job.id)
+        except SlurmUnavailable:
+            raise
+        except SlurmError as error:
+            _log.warning("reason not read", job=job.id, why=str(error))
 
     def _mature(self, job: Job, now: float) -> bool:
         fresh = self._fresh_until.get(job.id, 0.0)

@@ -6,7 +6,7 @@ from collections import Counter, deque
 from collections.abc import Callable
 
 from extender.control import metrics
-from extender.domain.lifecycle import Decision, GangState
+from extender.domain.decision import Decision, GangState
 from extender.domain.views import Step, moment
 
 _STEPS = 64

@@ -17,7 +17,7 @@ from extender.control import metrics
 from extender.control.cluster import Cluster
 from extender.control.journal import Journal
 from extender.domain import wellknown as names
-from extender.domain.lifecycle import Decision, GangState
+from extender.domain.decision import Decision, GangState
 from extender.domain.model import Gang, GangKind, Pod
 from extender.kube.client import STRATEGIC, KubeClient, KubeError, KubeUnavailable, encode
 from extender.kube.patches import condition, timestamp

@@ -11,7 +11,7 @@ import asyncio
 import msgspec
 
 from extender.control.jobs import JobTable
-from extender.domain.model import Job
+from extender.domain.model import Job, Stamp
 from extender.slurm.port import Slurm
 
 _GATHER_SECONDS = 0.05
@@ -38,9 +38,12 @@ class Starts:
         together, self._waiting, self._next = self._waiting, [], None
         first = together[0]
         if first.stamp is not None:
-            await self._slurm.mark(first.id, msgspec.structs.replace(first.stamp, started=True))
+            await self._slurm.mark(first.id, _started(first.stamp))
         for job in together:
             current = self._jobs.get(job.id)
             if current and current.stamp:
-                stamp = msgspec.structs.replace(current.stamp, started=True)
-                self._jobs.put(msgspec.structs.replace(current, stamp=stamp))
+                self._jobs.put(msgspec.structs.replace(current, stamp=_started(current.stamp)))
+
+
+def _started(stamp: Stamp) -> Stamp:
+    return msgspec.structs.replace(stamp, started=True, fell=0.0)

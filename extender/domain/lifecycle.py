@@ -8,102 +8,37 @@ Kubernetes and Slurm say then.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from enum import StrEnum
 
+import msgspec
 from ClusterShell.NodeSet import NodeSet
-from msgspec import Struct
 
+from extender.domain.decision import (
+    Action,
+    Confirm,
+    Decision,
+    End,
+    Evict,
+    GangState,
+    Look,
+    Mark,
+    Nodes,
+    Release,
+)
 from extender.domain.model import Gang, GangKind, Job, JobState, Node, Pod
-from extender.domain.placement import Misfit, assign, slots
-from extender.domain.ranks import exit_code, held, job_of, one_per_rank, ranks_done, ranks_waiting
+from extender.domain.placement import Misfit, NodesGone, assign, slots
+from extender.domain.ranks import allocation_of, exit_code, held, job_of, node_of, ranks_waiting
 from extender.domain.reasons import waiting
+from extender.domain.restarts import ended_as_a_whole, renewed, restarts_as_a_whole
+from extender.domain.submitting import sentence, submission
 from extender.domain.translate import shape
-from extender.domain.wellknown import GATE
 
-MOST_PATIENCE_SECONDS = 300.0
 INCOMPLETE_GRACE_SECONDS = 30.0
-"""How long an allocation waits for a pod that its workload is replacing."""
-
-
-class GangState(StrEnum):
-    CHECKING = "Checking"  # Slurm has not been looked at yet
-    FORMING = "Forming"  # pods are missing
-    INVALID = "Invalid"  # can never start as it stands
-    SUBMITTING = "Submitting"
-    QUEUED = "Queued"  # in Slurm's queue
-    STARTING = "Starting"  # allocated; pods are being placed
-    RUNNING = "Running"
-    ENDING = "Ending"
-    DONE = "Done"
-    LOST = "Lost"  # its pods run on nodes of a job that Slurm does not know
-
-
-class Submit(Struct, frozen=True):
-    """Queue one Slurm job for these pods."""
-
-    attempt: int
-    pods: tuple[Pod, ...]
-
-
-class Look(Struct, frozen=True):
-    """Read one job whole: its allocation is needed."""
-
-    job_id: int
-
-
-class Confirm(Struct, frozen=True):
-    """Make slurmctld save that the job has started."""
-
-    job: Job
-
-
-class Nodes(Struct, frozen=True):
-    """The nodes of an allocation."""
-
-    names: tuple[str, ...]  # in fabric order
-    folded: str  # as Slurm writes them, "k[0-3,7]"; the order of ranks is in the ranks
-
-
-class Release(Struct, frozen=True):
-    """Give a pod its node, rank and job, and take the gate off, in one write."""
-
-    pod: Pod
-    job_id: int
-    node: str
-    rank: int
-    ranks: int
-    nodes: Nodes  # of the gang, one value for all of its pods
-
-
-class End(Struct, frozen=True):
-    """End the Slurm job, for a reason of ours, which is written into its stamp first.
-
-    The stamp tells the next decision that nobody took the nodes from the gang: pods that are
-    there by then are not to be deleted.
-    """
-
-    job: Job
-    exit_code: int
-    why: str
-    finished: bool = False  # all pods came to their end: the exit code is theirs
-
-
-class Evict(Struct, frozen=True):
-    """Delete a pod with its own grace."""
-
-    pod: Pod
-    why: str
-    state: JobState | None = None  # of the Slurm job that the pod was in
-
-
-Action = Submit | Look | Confirm | Release | End | Evict
-
-
-class Decision(Struct, frozen=True):
-    state: GangState
-    reason: str  # a sentence for the person who waits
-    actions: tuple[Action, ...] = ()
-    job: Job | None = None
+"""How long an allocation waits for a pod that its workload is replacing, or for a node that
+Kubernetes no longer has."""
+FELL_PATIENCE_SECONDS = 120.0
+"""How long pods stay whose job slurmctld has put back into its queue."""
+OVERDUE_SECONDS = 60.0
+"""How long after its grace a pod that does not go is waited for: its node may be dead."""
 
 
 def decide(
@@ -125,8 +60,7 @@ def decide(
         return _without_job(gang, ended, now, certain)
     job, spare = live[0], live[1:]
     decided = _with_job(gang, job, nodes, now)
-    doubles = tuple(End(j, 0, f"the gang has job {job.id}") for j in spare)
-    first = doubles + _strays(gang, ended)
+    first = _doubles(gang, job, spare) + _strays(gang, ended)
     if not first:
         return decided
     return Decision(decided.state, decided.reason, first + decided.actions, job)
@@ -134,8 +68,24 @@ def decide(
 
 def _preference(gang: Gang, job: Job) -> tuple[bool, bool, int]:
     """Of several live jobs keep the one with pods on it, else one that runs, else the oldest."""
-    used = any(job_of(pod) == job.id and not pod.terminal for pod in gang.pods)
-    return (not used, job.state is not JobState.RUNNING, job.id)
+    return (not _living(gang, job), job.state is not JobState.RUNNING, job.id)
+
+
+def _living(gang: Gang, job: Job) -> list[Pod]:
+    """The pods that hold what the job has allocated; one that is being deleted does so too."""
+    return [p for p in gang.pods if job_of(p) == job.id and not p.terminal]
+
+
+def _doubles(gang: Gang, job: Job, spare: Sequence[Job]) -> tuple[Action, ...]:
+    """Jobs too many: their pods go first, if they have any."""
+    actions: list[Action] = []
+    for double in spare:
+        on_it = _living(gang, double)
+        why = f"the gang has Slurm job {job.id}, job {double.id} is one too many"
+        actions += [Evict(p, sentence(why)) for p in on_it if not p.deleting]
+        if not on_it:
+            actions.append(End(double, 0, f"the gang has job {job.id}"))
+    return tuple(actions)
 
 
 # -- without a live job -----------------------------------------------------------------------
@@ -149,19 +99,20 @@ def _without_job(gang: Gang, ended: Sequence[Job], now: float, certain: bool) ->
         return Decision(GangState.DONE, "All pods have ended.", job=newest)
     if not certain:
         return Decision(GangState.CHECKING, "Sluice is reading Slurm's list of jobs.")
-    if losses := [(job, p) for job in ended for p in present if _was_in(p, job)]:
-        lost, why = losses[0][0], _ended(losses[0][0])
+    losses = [(job, p) for job in ended for p in present if _was_in(p, job)]
+    if any(not _overdue(p, now) for _, p in losses):
+        lost = losses[0][0]
         leaving = {p.uid: _evict(p, job) for job, p in losses if not p.deleting}
-        return Decision(
-            GangState.ENDING, f"{why}; its pods are ending.", tuple(leaving.values()), lost
-        )
-    if stranded := [p for p in present if job_of(p)]:
+        why = f"{_ended(lost)}; its pods are ending."
+        return Decision(GangState.ENDING, why, tuple(leaving.values()), lost)
+    left = {p.uid for _, p in losses}
+    if stranded := [p for p in present if job_of(p) and p.uid not in left]:
         return Decision(
             GangState.LOST,
             f"Slurm knows no job {job_of(stranded[0])}, on whose nodes {len(stranded)} pods run. "
             "They are left alone; delete them if the job was ended on purpose.",
         )
-    return _submit(gang, newest, now)
+    return submission(gang, newest, now, avoid=[node_of(p) for _, p in losses])
 
 
 def _strays(gang: Gang, ended: Sequence[Job]) -> tuple[Evict, ...]:
@@ -182,62 +133,17 @@ def _ended(job: Job) -> str:
     return f"Slurm job {job.id} is {job.state}"
 
 
-def _submit(gang: Gang, ended: Job | None, now: float) -> Decision:
-    if why := _owner_stops(gang):
-        return Decision(GangState.FORMING, f"{why}; nothing is asked of Slurm for its pods.")
-    if gang.problem:
-        return Decision(GangState.INVALID, _sentence(gang.problem))
-    ready = one_per_rank(p for p in gang.pods if not p.terminal and not p.deleting)
-    wanted = gang.size - ranks_done(gang)
-    if len(ready) < wanted:
-        return Decision(
-            GangState.FORMING,
-            f"{len(ready)} of {wanted} pods exist; nothing is asked of Slurm before all do.",
-        )
-    if other := sorted({g for p in ready for g in p.gates if g != GATE}):
-        return Decision(
-            GangState.FORMING,
-            f"Pods wait for other scheduling gates ({', '.join(other)}); nothing is asked of Slurm "
-            "before those are off.",
-        )
-    if ended and now < ended.ended + _patience(ended, ready):
-        return Decision(GangState.FORMING, f"It asks again after a pause: {_outcome(ended)}.")
-    attempt = (ended.stamp.attempt if ended and ended.stamp else 0) + 1
-    submit = Submit(attempt, tuple(ready))
-    return Decision(GangState.SUBMITTING, "The gang is being submitted to Slurm.", (submit,))
-
-
-def _owner_stops(gang: Gang) -> str:
-    """Why the pods of a Job are about to go, or never to run; "" for all others."""
-    if gang.kind is not GangKind.JOB:
-        return ""
-    job = gang.workload
-    if job is None:
-        return f"Job {gang.name!r} is gone"
-    if job.deleting:
-        return f"Job {gang.name!r} is being deleted"
-    return f"Job {gang.name!r} is suspended" if job.suspended else ""
-
-
-def _patience(ended: Job, pods: Sequence[Pod]) -> float:
-    """Seconds between the end of a job that Sluice gave back and the next for the same pods: what
-    did not fit three times will not fit at once."""
-    stamp = ended.stamp
-    if stamp is None or not stamp.outcome or stamp.attempt < 3:
-        return 0.0
-    again = all(p.created <= stamp.newest for p in pods)
-    return min(2.0 ** min(stamp.attempt, 10), MOST_PATIENCE_SECONDS) if again else 0.0
-
-
-def _outcome(job: Job) -> str:
-    return job.stamp.outcome if job.stamp else ""
-
-
 def _was_in(pod: Pod, job: Job) -> bool:
     """The pod belonged to the attempt that the job was, and lost it by no decision of ours."""
     if placed := job_of(pod):
         return placed == job.id
     return job.stamp is not None and not job.stamp.outcome and pod.created <= job.stamp.newest
+
+
+def _overdue(pod: Pod, now: float) -> bool:
+    """The pod is to be gone long since: nobody on its node ends it. Its workload has made another
+    in its place if there is one, so the gang need not wait for it."""
+    return pod.deleting and bool(pod.gone_by) and now > pod.gone_by + OVERDUE_SECONDS
 
 
 # -- with a live job --------------------------------------------------------------------------
@@ -246,25 +152,49 @@ def _was_in(pod: Pod, job: Job) -> bool:
 def _with_job(gang: Gang, job: Job, nodes: Mapping[str, Node], now: float) -> Decision:
     present = [p for p in gang.pods if not p.terminal]
     if not present:
-        why = "all pods have ended" if gang.pods else "its pods are gone"
-        end = End(job, exit_code(gang, job), why, finished=bool(gang.pods))
-        return Decision(GangState.ENDING, f"{_sentence(why)} Slurm job {job.id} ends.", (end,), job)
-    if gang.kind is GangKind.PODS and all(_is_later(p, job) for p in present):
-        why = "its pods are gone; others have its name now"
-        return Decision(
-            GangState.SUBMITTING, f"Slurm job {job.id} ends: {why}.", (End(job, 0, why),), job
-        )
+        return ended_as_a_whole(gang, job, now)
     if job.state is JobState.PENDING:
-        return _queued(job, present)
+        return _queued(gang, job, present, nodes, now)
     if job.state is not JobState.RUNNING:
         return Decision(GangState.QUEUED, f"Slurm job {job.id} is {job.state}.", job=job)
     if not job.shares:
         look = Look(job.id)
         return Decision(GangState.STARTING, f"Slurm job {job.id} has started.", (look,), job)
-    decided = _allocated(gang, job, nodes, present, now)
-    if (job.stamp and job.stamp.started) or any(isinstance(a, End) for a in decided.actions):
-        return decided  # both write the stamp, and the reason for the end has to stay in it
+    decided = restarts_as_a_whole(gang, job, now) if not _living(gang, job) else None
+    decided = decided or _allocated(gang, job, nodes, present, now)
+    stamping = any(isinstance(a, End | Mark) for a in decided.actions)
+    if (job.stamp and job.stamp.started) or stamping:
+        return decided  # all of them write the stamp, and the reason for the end has to stay in it
     return Decision(decided.state, decided.reason, (Confirm(job), *decided.actions), job)
+
+
+# -- in the queue
+
+
+def _queued(
+    gang: Gang, job: Job, present: list[Pod], nodes: Mapping[str, Node], now: float
+) -> Decision:
+    stamp = job.stamp
+    requeued = stamp is not None and job.restarts > stamp.restarts
+    if living := _living(gang, job):
+        return _requeued(job, living) if requeued else _fallen(job, living, nodes, now)
+    if stamp and stamp.fell:
+        why = "its pods have ended while it was back in the queue"
+        return _given_back(job, exit_code(gang, job), why)
+    if all(p.deleting for p in present):
+        return _given_back(job, 0, "its pods are being deleted")
+    if gang.kind is GangKind.PODS and all(_is_later(p, job) for p in present):
+        return _given_back(job, 0, "its pods are gone; others have its name now")
+    if stamp and requeued:
+        again = msgspec.structs.replace(renewed(stamp, gang, job), restarts=job.restarts)
+        return Decision(GangState.QUEUED, waiting(job), (Mark(job, again),), job)
+    return Decision(GangState.QUEUED, waiting(job), job=job)
+
+
+def _given_back(job: Job, code: int, why: str) -> Decision:
+    return Decision(
+        GangState.ENDING, f"Slurm job {job.id} ends: {why}.", (End(job, code, why),), job
+    )
 
 
 def _is_later(pod: Pod, job: Job) -> bool:
@@ -272,41 +202,60 @@ def _is_later(pod: Pod, job: Job) -> bool:
     return not job_of(pod) and job.stamp is not None and pod.created > job.stamp.newest
 
 
-def _queued(job: Job, present: list[Pod]) -> Decision:
-    if any(job_of(p) == job.id for p in present):
-        return Decision(
-            GangState.QUEUED,
+def _requeued(job: Job, living: list[Pod]) -> Decision:
+    """Slurm took the nodes away to run the job again later; the start that follows is another."""
+    why = f"Slurm has requeued job {job.id}"
+    leaving = tuple(Evict(p, why, JobState.PREEMPTED) for p in living if not p.deleting)
+    return Decision(GangState.ENDING, f"{why}; its pods are ending.", leaving, job)
+
+
+def _fallen(job: Job, living: list[Pod], nodes: Mapping[str, Node], now: float) -> Decision:
+    """slurmctld was killed before it had saved the start. The pods run on: the job is made to
+    start on their nodes again, and only when Slurm has given those away do the pods go."""
+    stamp = job.stamp
+    theirs = allocation_of(living)
+    if stamp is None or not nodes.keys() >= set(theirs):
+        why = f"Slurm has put job {job.id} back into its queue; its pods are left alone."
+        return Decision(GangState.QUEUED, why, job=job)
+    if not stamp.fell:
+        fell = msgspec.structs.replace(stamp, fell=now, started=False)
+        why = f"Slurm has forgotten that job {job.id} runs; it is to start again on its nodes."
+        return Decision(GangState.QUEUED, why, (Mark(job, fell, theirs),), job)
+    if now - stamp.fell < FELL_PATIENCE_SECONDS:
+        why = (
             f"Slurm has put job {job.id} back into its queue while its pods run; they are left "
-            "alone until Slurm says more.",
-            job=job,
+            "alone while their nodes may still be had."
         )
-    if all(p.deleting for p in present):
-        end = End(job, 0, "its pods are being deleted")
-        return Decision(GangState.ENDING, "The pods are being deleted.", (end,), job)
-    return Decision(GangState.QUEUED, waiting(job), job=job)
+        return Decision(GangState.QUEUED, why, job=job)
+    why = f"Slurm has given the nodes of job {job.id} to others after it had forgotten its start"
+    leaving = tuple(Evict(p, why, JobState.NODE_FAIL) for p in living if not p.deleting)
+    return Decision(GangState.ENDING, f"{why}; its pods are ending.", leaving, job)
+
+
+# -- allocated
 
 
 def _allocated(
     gang: Gang, job: Job, nodes: Mapping[str, Node], present: list[Pod], now: float
 ) -> Decision:
     placed = [p for p in gang.pods if job_of(p) == job.id]
+    if moved := _moved(job, placed):
+        return moved
     unplaced = [p for p in present if not job_of(p) and not p.deleting]
     if not unplaced:
         return _running(job, present)
     tasks = job.stamp.size if job.stamp else gang.size
     ranks = ranks_waiting(gang, unplaced, placed)
-    if not placed and len(ranks) < tasks:
+    living = [p for p in placed if not p.terminal]
+    if not living and len(ranks) < tasks and not _some_have_ended(job, placed):
         return _incomplete(job, len(ranks), tasks, now)
     if not ranks and gang.problem:
-        return Decision(GangState.INVALID, _sentence(gang.problem), job=job)
+        return Decision(GangState.INVALID, sentence(gang.problem), job=job)
     try:
         slot_nodes = slots(job.shares, shape([*placed, *unplaced]), nodes)
         chosen = assign(sorted(ranks), slot_nodes, held(placed))
     except Misfit as misfit:
-        if placed:
-            return Decision(GangState.RUNNING, f"{_sentence(str(misfit))}", job=job)
-        end = End(job, 0, str(misfit))
-        return Decision(GangState.QUEUED, f"{_sentence(str(misfit))} It asks again.", (end,), job)
+        return _misfit(job, misfit, living, unplaced, now)
     order = tuple(dict.fromkeys(slot_nodes))
     allocation = Nodes(order, folded(order))
     releases = tuple(
@@ -316,6 +265,39 @@ def _allocated(
     count = len(order)
     reason = f"Slurm job {job.id} holds {count} node{'s' * (count > 1)}; pods are being placed."
     return Decision(GangState.STARTING, reason, releases, job)
+
+
+def _some_have_ended(job: Job, placed: list[Pod]) -> bool:
+    """Pods of this attempt have run and ended: the rest of it is not waited for as for a start."""
+    after = job.stamp.after if job.stamp else 0.0
+    return any(p.terminal and p.created > after for p in placed)
+
+
+def _moved(job: Job, placed: list[Pod]) -> Decision | None:
+    """Pods on nodes that the job does not hold (any more) have to go."""
+    held_nodes = {share.name for share in job.shares}
+    astray = [p for p in placed if not p.terminal and node_of(p) not in held_nodes]
+    if not astray:
+        return None
+    why = f"Slurm runs job {job.id} without node {node_of(astray[0])} now"
+    leaving = tuple(Evict(p, why, JobState.NODE_FAIL) for p in astray if not p.deleting)
+    return Decision(GangState.ENDING, f"{why}; pods there are ending.", leaving, job)
+
+
+def _misfit(
+    job: Job, misfit: Misfit, living: list[Pod], unplaced: list[Pod], now: float
+) -> Decision:
+    why = str(misfit)
+    if not living:
+        end = End(job, 0, why)
+        return Decision(GangState.QUEUED, f"{sentence(why)} It asks again.", (end,), job)
+    if not isinstance(misfit, NodesGone):
+        return Decision(GangState.RUNNING, sentence(why), job=job)
+    if now - max(p.created for p in unplaced) < INCOMPLETE_GRACE_SECONDS:
+        return Decision(GangState.STARTING, f"{sentence(why)} It waits for it.", job=job)
+    leaving = tuple(Evict(p, why, JobState.NODE_FAIL) for p in living if not p.deleting)
+    told = f"{sentence(why)} The gang cannot be whole there and starts anew."
+    return Decision(GangState.ENDING, told, leaving, job)
 
 
 def _running(job: Job, present: list[Pod]) -> Decision:
@@ -329,7 +311,8 @@ def _running(job: Job, present: list[Pod]) -> Decision:
 
 def _incomplete(job: Job, have: int, want: int, now: float) -> Decision:
     reason = f"Slurm job {job.id} has started but only {have} of {want} pods are there"
-    if now - job.started < INCOMPLETE_GRACE_SECONDS:
+    since = max(job.started, job.stamp.newest if job.stamp else 0.0)
+    if now - since < INCOMPLETE_GRACE_SECONDS:
         return Decision(GangState.STARTING, f"{reason}; it waits for the rest.", job=job)
     end = End(job, 0, reason)
     return Decision(GangState.FORMING, f"{reason}; the nodes are given back.", (end,), job)
@@ -341,7 +324,3 @@ def _incomplete(job: Job, have: int, want: int, now: float) -> Decision:
 def folded(nodes: Sequence[str]) -> str:
     """Node names as Slurm folds them; once a gang, since it costs as much as a patch."""
     return str(NodeSet.fromlist(list(nodes)))
-
-
-def _sentence(text: str) -> str:
-    return text[:1].upper() + text[1:].rstrip(".") + "."

@@ -46,7 +46,9 @@ class Pod(Struct, frozen=True, kw_only=True):
     phase: str = "Pending"
     deleting: bool = False
     grace_seconds: int = 30  # spec.terminationGracePeriodSeconds
+    gone_by: float = 0.0  # of a pod that is being deleted: when its grace is over
     exit_code: int | None = None  # of its first container that ended with something but 0
+    failed_at: float = 0.0  # when that container ended
     resources: Resources = Resources()
     node_selector: dict[str, str] = {}
     # requiredDuringSchedulingIgnoredDuringExecution.nodeSelectorTerms, as Kubernetes writes them
@@ -125,12 +127,15 @@ class Gang(Struct, frozen=True, kw_only=True):
     problem: str = ""  # why it can never start as it stands; "" when nothing is wrong
 
 
-class Stamp(Struct, frozen=True, kw_only=True, rename={"namespace": "ns"}):
+class Stamp(Struct, frozen=True, kw_only=True, omit_defaults=True, rename={"namespace": "ns"}):
     """What Sluice writes into a Slurm job's admin comment, as JSON, to know it again.
 
-    ``newest`` is the creation time of the youngest pod that the job was submitted for: a younger
-    pod of the same gang belongs to a later attempt. ``started`` and ``outcome`` are written later:
-    that the start was seen, and why Sluice ended the job ("" when somebody else did).
+    ``newest`` is the creation time of the youngest pod of the attempt: a younger pod of the same
+    gang replaces one of them or belongs to a later attempt. ``after`` is the same of the attempt
+    before, where one job serves several: pods up to then are history. Written later: ``started``,
+    that the start was seen; ``held``, since when the nodes are kept for a restart; ``fell``, when
+    slurmctld had forgotten the start; ``restarts``, how many requeues by Slurm have been dealt
+    with; ``outcome``, why Sluice ended the job ("" when somebody else did).
     """
 
     sluice: str  # settings.cluster: two clusters may share one Slurm
@@ -141,6 +146,11 @@ class Stamp(Struct, frozen=True, kw_only=True, rename={"namespace": "ns"}):
     attempt: int = 1
     size: int = 1
     newest: float = 0.0
+    after: float = 0.0
+    hold: float = 0.0  # seconds for which the nodes are kept when the gang restarts as a whole
+    held: float = 0.0
+    fell: float = 0.0
+    restarts: int = 0
     started: bool = False
     outcome: str = ""
 
@@ -198,6 +208,7 @@ class Job(Struct, frozen=True, kw_only=True):
     time_limit_minutes: int | None = None  # None: unlimited
     comment: str = ""
     exit_code: int = 0
+    restarts: int = 0  # how often Slurm has requeued it
     shares: tuple[NodeShare, ...] = ()  # the allocation, empty while pending
 
 

@@ -14,14 +14,18 @@ class Misfit(Exception):
     """The allocation cannot hold the ranks. The message says why."""
 
 
+class NodesGone(Misfit):
+    """Kubernetes no longer has a node of the allocation, or never had it."""
+
+
 def slots(shares: Sequence[NodeShare], rank: Shape, nodes: Mapping[str, Node]) -> tuple[str, ...]:
     """One node name per rank that fits, in fabric order: slot i is where rank i goes.
 
-    ``Misfit`` when a node is unknown to Kubernetes.
+    ``NodesGone`` when a node is unknown to Kubernetes.
     """
     unknown = [s.name for s in shares if s.name not in nodes]
     if unknown:
-        raise Misfit(
+        raise NodesGone(
             f"Slurm allocated {', '.join(unknown)}, which Kubernetes does not have as a managed "
             "node"
         )

@@ -17,6 +17,7 @@ _QUANTITY = re.compile(
     r"([+-]?(?:\d+\.?\d*|\.\d+))(?:([eE][+-]?\d{1,3})|([numkMGTPE]|[KMGTPE]i)?)\Z", re.ASCII
 )
 _TIME = re.compile(r"(?:(\d+)-(\d+)(?::(\d+))?(?::(\d+))?|(\d+)(?::(\d+))?(?::(\d+))?)\Z", re.ASCII)
+_DURATION = re.compile(r"(?:(\d+)h)?(?:(\d+)m)?(?:(\d+)s)?\Z", re.ASCII)
 MIB = 1024 * 1024
 
 
@@ -74,3 +75,16 @@ def time_limit_minutes(text: str) -> int | None:
     if total == 0:
         raise ValueError(f"a time limit of {text!r} is zero: write at least 1 (one minute)")
     return total
+
+
+def duration_seconds(text: str) -> int:
+    """A duration as Kubernetes writes it ("90s", "10m", "1h30m"); ``ValueError`` otherwise."""
+    match = _DURATION.match(text.strip())
+    hours, minutes, seconds = (int(g) if g else 0 for g in match.groups()) if match else (0, 0, 0)
+    total = (hours * 60 + minutes) * 60 + seconds
+    if not 1 <= total <= MOST_SECONDS:
+        raise ValueError(f"{text!r} is not a duration: write 90s, 10m or 1h30m, at most 168h")
+    return total
+
+
+MOST_SECONDS = 7 * 24 * 3600

@@ -4,13 +4,33 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
+from ClusterShell.NodeSet import NodeSet, NodeSetException
+
 from extender.domain.gangs import int_or, rank_key
 from extender.domain.model import Gang, GangKind, Job, Pod
-from extender.domain.wellknown import JOB_ID, NODE, RANK
+from extender.domain.wellknown import JOB_ID, NODE, NODELIST, RANK
 
 
 def job_of(pod: Pod) -> int:
     return int_or(pod.annotations.get(JOB_ID), 0)
+
+
+def node_of(pod: Pod) -> str:
+    """Where the pod is bound, or is to be."""
+    return pod.node or pod.annotations.get(NODE, "")
+
+
+def allocation_of(placed: Sequence[Pod]) -> tuple[str, ...]:
+    """All nodes that the job of these pods held when they were released, also those whose pods have
+    ended since."""
+    listed = (p.annotations.get(NODELIST, "") for p in placed)
+    found = {node_of(p) for p in placed}
+    for folded in set(filter(None, listed)):
+        try:
+            found |= set(NodeSet(folded))
+        except NodeSetException:
+            continue  # not what Sluice wrote
+    return tuple(sorted(found - {""}))
 
 
 def held(placed: Iterable[Pod]) -> dict[int, str]:
@@ -52,9 +72,13 @@ def ranks_done(gang: Gang) -> int:
 
 
 def exit_code(gang: Gang, job: Job) -> int:
-    """Of the first rank that failed; 0 when none did. A pod that was replaced does not count, nor
-    one of an earlier attempt."""
-    for pod in one_per_rank(p for p in gang.pods if job_of(p) in (0, job.id)):
-        if pod.phase == "Failed":
-            return pod.exit_code or 1
-    return 0
+    """Of the pod that failed first: the others often fail because of it. 0 when none did. A pod
+    that was replaced does not count, nor one of an earlier attempt."""
+    after = job.stamp.after if job.stamp else 0.0
+    tried = (p for p in gang.pods if p.created > after and (p.terminal or job_of(p)))
+    last = one_per_rank(p for p in tried if job_of(p) in (0, job.id))
+    failed = [p for p in last if p.phase == "Failed"]
+    if not failed:
+        return 0
+    first = min(failed, key=lambda p: p.failed_at or float("inf"))
+    return first.exit_code or 1

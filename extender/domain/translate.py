@@ -24,7 +24,7 @@ from extender.domain.model import (
     Stamp,
 )
 from extender.domain.policy import Defaults, Refusal, grant, unknown_annotation
-from extender.domain.quantity import mib_up, time_limit_minutes
+from extender.domain.quantity import duration_seconds, mib_up, time_limit_minutes
 
 _PLAIN = re.compile(r"[^A-Za-z0-9_.-]")
 _BOOLEANS = {"true": True, "false": False}
@@ -88,6 +88,7 @@ def job_request(
             attempt=attempt,
             size=len(pods),
             newest=max((p.created for p in pods), default=0.0),
+            hold=_duration(asked, names.HOLD_ON_RESTART),
         ),
         tasks=len(pods),
         least_nodes=_least_nodes(len(pods), rank, fit.usable),
@@ -189,6 +190,17 @@ def _limit(text: str, where: str) -> int:
 
 UNLIMITED_MINUTES = 0xFFFFFFFF
 """Slurm's INFINITE (slurm.h): no limit but the partition's."""
+
+
+def _duration(asked: Mapping[str, str], key: str) -> float:
+    """In seconds; 0 when it is not asked for."""
+    text = asked.get(key)
+    if text is None:
+        return 0.0
+    try:
+        return float(duration_seconds(text))
+    except ValueError as error:
+        raise Refusal(f"annotation {key}: {error}") from None
 
 
 def _text(asked: Mapping[str, str], key: str) -> str:

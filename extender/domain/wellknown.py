@@ -33,6 +33,7 @@ BEGIN: Final = "sluice.dev/begin"
 DEPENDENCY: Final = "sluice.dev/dependency"
 COMMENT: Final = "sluice.dev/comment"
 HOLD: Final = "sluice.dev/hold"
+HOLD_ON_RESTART: Final = "sluice.dev/hold-on-restart"
 
 REQUESTS: Final = frozenset(
     {
@@ -53,6 +54,7 @@ REQUESTS: Final = frozenset(
         DEPENDENCY,
         COMMENT,
         HOLD,
+        HOLD_ON_RESTART,
     }
 )
 

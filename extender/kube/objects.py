@@ -81,6 +81,7 @@ class PodSpec(Struct):
 
 class Terminated(Struct):
     exitCode: int = 0
+    finishedAt: datetime | None = None
 
 
 class ContainerState(Struct):
@@ -158,6 +159,7 @@ def pod(o: PodObject) -> Pod:
     meta, spec, status = o.metadata, o.spec, o.status
     affinity = spec.affinity and spec.affinity.nodeAffinity
     required = affinity.requiredDuringSchedulingIgnoredDuringExecution if affinity else None
+    failed = _failed(status)
     return Pod(
         namespace=meta.namespace,
         name=meta.name,
@@ -172,7 +174,9 @@ def pod(o: PodObject) -> Pod:
         phase=status.phase,
         deleting=meta.deletionTimestamp is not None,
         grace_seconds=_grace(spec),
-        exit_code=_exit_code(status),
+        gone_by=_seconds(meta.deletionTimestamp),
+        exit_code=failed.exitCode if failed else None,
+        failed_at=_seconds(failed.finishedAt) if failed else 0.0,
         resources=_resources(spec),
         node_selector=spec.nodeSelector or {},
         node_affinity_terms=tuple((required.nodeSelectorTerms if required else None) or ()),
@@ -247,12 +251,11 @@ def _grace(spec: PodSpec) -> int:
     return grace if grace >= 0 else 1
 
 
-def _exit_code(status: PodStatus) -> int | None:
-    for container in status.containerStatuses or ():
-        ended = container.state and container.state.terminated
-        if ended and ended.exitCode:
-            return ended.exitCode
-    return None
+def _failed(status: PodStatus) -> Terminated | None:
+    """The end of the container that failed first."""
+    ends = (c.state.terminated for c in status.containerStatuses or () if c.state)
+    failed = [end for end in ends if end and end.exitCode]
+    return min(failed, key=lambda end: _seconds(end.finishedAt) or float("inf"), default=None)
 
 
 def _unscheduled(status: PodStatus) -> str:

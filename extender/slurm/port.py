@@ -60,15 +60,18 @@ class Slurm(Protocol):
     async def history(self, job_id: int) -> Job | None:
         """What accounting says of a job that slurmctld forgot; ``None`` when it has no record."""
 
-    async def mark(self, job_id: int, stamp: Stamp) -> None:
-        """Rewrite the job's stamp. Being an update, it also makes slurmctld save its state."""
+    async def mark(self, job_id: int, stamp: Stamp, nodes: Sequence[str] = ()) -> None:
+        """Rewrite the job's stamp. Being an update, it also makes slurmctld save its state. With
+        ``nodes``, a pending job is to start on these: all that it held before, for slurmctld takes
+        them from a job that runs by now, and loses those that are not named."""
 
     async def end(self, job_id: int) -> None:
         """Cancel with SIGKILL (any other signal poisons the nodes); no error when it has ended."""
 
-    async def finish(self, job_id: int, exit_code: int) -> None:
+    async def finish(self, job_id: int, exit_code: int, comment: str = "") -> None:
         """End a job whose pods have ended: COMPLETED, or FAILED with the exit code, where Slurm can
-        be told so, else like ``end``. A job that is pending becomes CANCELLED."""
+        be told so; else like ``end``, with how it ended written behind its ``comment``. A job that
+        is pending becomes CANCELLED."""
 
     async def nodes(self) -> Sequence[SlurmNode]:
         """All nodes. Expensive: at start and on doubt only."""

@@ -35,6 +35,7 @@ def job(info: JobInfo) -> Job:
         time_limit_minutes=_minutes(info.time_limit),
         comment=info.comment or "",
         exit_code=_exit_code(info.exit_code),
+        restarts=info.restart_cnt or 0,
         shares=_shares(info) if holding else (),
     )
 

@@ -66,6 +66,11 @@ def stamp_text(stamp: Stamp) -> str:
     return msgspec.json.encode(stamp).decode()
 
 
+def ended_text(exit_code: int) -> str:
+    """How a job ended whose state cannot say it."""
+    return f"its pods ended with exit code {exit_code}"
+
+
 def _gpus(request: JobRequest) -> str | UnsetType:
     if not request.gpus_per_task:
         return UNSET

@@ -7,12 +7,13 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import httpx
 import structlog
+from msgspec import UNSET
 
 from extender.domain.model import Job, JobRequest, JobState, NodeSpec, SlurmNode, Stamp
 from extender.slurm import errors, nodeconf, reading, wire
 from extender.slurm.completer import Completer, wait_status
 from extender.slurm.port import SlurmRefused, SlurmUnavailable
-from extender.slurm.requests import describe, stamp_text
+from extender.slurm.requests import describe, ended_text, stamp_text
 from extender.slurm.restd import Counted, Slurmrestd
 from extender.slurm.tokens import TokenSource
 
@@ -92,13 +93,17 @@ class RestSlurm:
         return answer.job_id
 
     async def states(self, ids: Iterable[int]) -> Mapping[int, JobState]:
+        """One call whatever their number: for more ids than a URL holds, the states of all jobs."""
         wanted = list(ids)
-        parts = [wanted[i : i + _IDS_A_CALL] for i in range(0, len(wanted), _IDS_A_CALL)]
-        answers = await asyncio.gather(*(self._states(part) for part in parts))
-        return {job_id: state for answer in answers for job_id, state in answer.items()}
+        if not wanted:
+            return {}
+        if len(wanted) <= _IDS_A_CALL:
+            return await self._states(wanted)
+        everything = await self._states(())
+        return {job_id: everything[job_id] for job_id in wanted if job_id in everything}
 
     async def _states(self, ids: Sequence[int]) -> Mapping[int, JobState]:
-        # Never without ids: that is the list of all jobs.
+        """Without ids: of every job that slurmctld has."""
         answer = await self._restd.call(
             "GET",
             "jobs/state/",
@@ -149,13 +154,13 @@ class RestSlurm:
         # Job ids start again at MaxJobId: the newest is meant.
         return max(records, key=lambda job: job.submitted, default=None)
 
-    async def mark(self, job_id: int, stamp: Stamp) -> None:
+    async def mark(self, job_id: int, stamp: Stamp, nodes: Sequence[str] = ()) -> None:
         await self._restd.call(
             "POST",
             f"job/{job_id}",
             wire.Reply,
             f"mark job {job_id}",
-            body=wire.StampUpdate(stamp_text(stamp)),
+            body=wire.StampUpdate(stamp_text(stamp), list(nodes) or UNSET, len(nodes) or UNSET),
         )
 
     async def end(self, job_id: int) -> None:
@@ -173,7 +178,7 @@ class RestSlurm:
                 problem = wire.Problem(status.error.code, status.error.string)
                 raise errors.failure([problem], 200, what)
 
-    async def finish(self, job_id: int, exit_code: int) -> None:
+    async def finish(self, job_id: int, exit_code: int, comment: str = "") -> None:
         """slurmrestd can only cancel, so a program does it that has libslurm (complete.py). It is
         not believed: a job that it left running would hold its nodes for good."""
         if self._completer is not None:
@@ -182,7 +187,24 @@ class RestSlurm:
             if state is None or state.ended:
                 return
             _log.warning("job not completed, so cancelled", job=job_id, why=problem or "it runs on")
+        await self._say_outcome(job_id, exit_code, comment)
         await self.end(job_id)
+
+    async def _say_outcome(self, job_id: int, exit_code: int, comment: str) -> None:
+        """Into the comment, which is all that tells a job that ended well from a cancelled one."""
+        said = ended_text(exit_code)
+        if said in comment:
+            return
+        try:
+            await self._restd.call(
+                "POST",
+                f"job/{job_id}",
+                wire.Reply,
+                f"write the outcome of job {job_id}",
+                body=wire.CommentUpdate("; ".join(filter(None, (comment, said)))),
+            )
+        except SlurmRefused as error:  # the comment is too long, or the job has ended
+            _log.warning("outcome not written", job=job_id, why=str(error))
 
     async def nodes(self) -> Sequence[SlurmNode]:
         """2.6 kB a node."""

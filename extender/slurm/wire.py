@@ -117,6 +117,7 @@ class JobInfo(Struct, frozen=True):
     end_time: Number = None
     time_limit: Number = None
     exit_code: ExitCode | None = None
+    restart_cnt: int | None = 0
     job_resources: JobResources | None = None
     gres_detail: list[str] | None = None
 
@@ -239,6 +240,14 @@ class StampUpdate(Struct, frozen=True):
     """POST job/{id}: fields that are left out keep their values."""
 
     admin_comment: str
+    required_nodes: list[str] | UnsetType = UNSET
+    minimum_nodes: int | UnsetType = UNSET  # with more required than this, some are left out
+
+
+class CommentUpdate(Struct, frozen=True):
+    """POST job/{id}"""
+
+    comment: str
 
 
 class NodeCreation(Struct, frozen=True):

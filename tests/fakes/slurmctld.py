@@ -130,11 +130,11 @@ class FakeSlurmctld:
             raise Refusal(2021)
         job.state, job.ended, job.reason = state, int(time.time()), "None"
 
-    def mark(self, job_id: int, admin_comment: str) -> None:
+    def update(self, job_id: int, changes: dict[str, Any]) -> None:
         job = self.find(job_id)
         if not job.alive:
             raise Refusal(2084, "Job update requested failed")
-        job.asked["admin_comment"] = admin_comment
+        job.asked |= changes
 
     def purge(self) -> None:
         self.jobs = {key: job for key, job in self.jobs.items() if job.alive}

@@ -125,7 +125,7 @@ class FakeSlurmrestd:
     def _update(self, path: str, user: str, body: Body, _: Body) -> httpx.Response:
         if user not in OPERATORS:
             raise Refusal(2010, "Job update requested failed")
-        self.slurmctld.mark(_id(path), body["admin_comment"])
+        self.slurmctld.update(_id(path), body)
         return _ok(results=None)
 
     def _delete(self, path: str, user: str, _: Body, query: Body) -> httpx.Response:

@@ -9,7 +9,7 @@ import pytest
 import yaml
 
 from extender.domain import wellknown as names
-from extender.domain.lifecycle import GangState
+from extender.domain.decision import GangState
 
 ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text()

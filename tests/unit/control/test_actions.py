@@ -14,7 +14,7 @@ from extender.control.journal import Journal
 from extender.control.nodes import NodeLoop
 from extender.control.scheduling import Scheduling
 from extender.domain import wellknown as names
-from extender.domain.lifecycle import End, Evict, Submit
+from extender.domain.decision import End, Evict, Submit
 from extender.domain.model import JobState, Namespace
 from extender.domain.policy import Defaults
 from extender.slurm import nodeconf

@@ -15,7 +15,7 @@ from extender.control.gangs import GangLoop
 from extender.control.jobs import JobTable
 from extender.control.journal import Journal
 from extender.control.reports import Reports
-from extender.domain.lifecycle import Action, GangState
+from extender.domain.decision import Action, GangState
 from extender.domain.model import Gang, Job, JobState, Namespace
 from extender.kube.client import KubeError
 from extender.slurm.port import Slurm, SlurmRefused

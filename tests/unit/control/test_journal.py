@@ -3,7 +3,7 @@
 import itertools
 
 from extender.control.journal import Journal
-from extender.domain.lifecycle import Decision, GangState
+from extender.domain.decision import Decision, GangState
 
 
 def steps(*decisions: Decision) -> list[str]:

@@ -9,7 +9,7 @@ import pytest
 from extender.control.cluster import Cluster
 from extender.control.journal import Journal
 from extender.control.reports import Reports
-from extender.domain.lifecycle import Decision, GangState
+from extender.domain.decision import Decision, GangState
 from tests.builders import gang, pod
 
 BEHIND = Decision(GangState.INVALID, "It waits behind others.")

@@ -8,8 +8,7 @@ import msgspec
 import pytest
 
 from extender.domain import wellknown as names
-from extender.domain.lifecycle import (
-    INCOMPLETE_GRACE_SECONDS,
+from extender.domain.decision import (
     Confirm,
     Decision,
     End,
@@ -19,6 +18,9 @@ from extender.domain.lifecycle import (
     Nodes,
     Release,
     Submit,
+)
+from extender.domain.lifecycle import (
+    INCOMPLETE_GRACE_SECONDS,
     decide,
 )
 from extender.domain.model import Gang, GangKind, Job, JobState, Pod, Resources, Workload
@@ -150,11 +152,6 @@ def test_a_queued_gang_whose_pods_are_gone_leaves_the_queue() -> None:
 
 def test_a_queued_gang_whose_pods_are_going_leaves_the_queue() -> None:
     assert isinstance(seen(four(deleting=True), job()).actions[0], End)
-
-
-def test_a_job_that_falls_back_to_pending_keeps_its_running_pods() -> None:
-    decision = seen(gang(*(placed(i, f"n{i}", node=f"n{i}") for i in range(4))), job())
-    assert (decision.state, decision.actions) == (GangState.QUEUED, ())
 
 
 # -- allocated

@@ -121,9 +121,10 @@ def test_every_request_annotation_reaches_slurm() -> None:
             dependency="afterok:5",
             comment="hello",
             hold="true",
+            hold_on_restart="10m",
         )
     )
-    told = msgspec.structs.asdict(job)
+    told = msgspec.structs.asdict(job) | {"hold_on_restart": job.stamp.hold}
     wanted = {
         "account": "ml",
         "partition": "gpu",
@@ -140,6 +141,7 @@ def test_every_request_annotation_reaches_slurm() -> None:
         "dependency": "afterok:5",
         "comment": "hello",
         "hold": True,
+        "hold_on_restart": 600.0,
     }
     assert {key: told[key] for key in wanted} == wanted
     tested = {names.PREFIX + k.replace("_minutes", "").replace("_", "-") for k in wanted}

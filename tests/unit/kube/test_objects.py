@@ -96,7 +96,8 @@ def test_a_pod_as_the_decisions_see_it() -> None:
             "phase": "Failed",
             "containerStatuses": [
                 {"state": {"terminated": {"exitCode": 0}}},
-                {"state": {"terminated": {"exitCode": 3}}},
+                {"state": {"terminated": {"exitCode": 4, "finishedAt": "2026-12-01T10:00:04Z"}}},
+                {"state": {"terminated": {"exitCode": 3, "finishedAt": "2026-12-01T10:00:03Z"}}},
             ],
             "conditions": [{"type": "PodScheduled", "status": "False", "message": "no room"}],
         },
@@ -114,7 +115,9 @@ def test_a_pod_as_the_decisions_see_it() -> None:
         node="n1",
         phase="Failed",
         deleting=True,
+        gone_by=1796119205.0,
         exit_code=3,
+        failed_at=1796119203.0,
         node_affinity_terms=({"a": 1},),
         scheduler_message="no room",
     )

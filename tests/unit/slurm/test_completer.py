@@ -110,9 +110,12 @@ async def test_a_job_that_the_child_leaves_running_is_cancelled(
     restd: FakeSlurmrestd, program: str
 ) -> None:
     slurm = connect(restd, program)
-    job_id = await slurm.submit(request())
-    await slurm.finish(job_id, 3)
+    job_id = await slurm.submit(request(comment="mine"))
+    await slurm.finish(job_id, 3, "mine")
     assert await slurm.states([job_id]) == {job_id: JobState.CANCELLED}
+    ended = await slurm.job(job_id)
+    assert ended is not None
+    assert ended.comment == "mine; its pods ended with exit code 3"
     assert [call for call in restd.calls if call.startswith("DELETE")]
     await slurm.close()
 
