@@ -13,6 +13,7 @@ import structlog
 from fastapi import FastAPI
 
 from extender.api.app import create_api, server
+from extender.connect import defaults, kube_of, slurm_of
 from extender.control import metrics
 from extender.control.actions import Actions
 from extender.control.cluster import Cluster
@@ -24,13 +25,10 @@ from extender.control.nodes import NodeLoop
 from extender.control.reports import Reports
 from extender.control.scheduling import Scheduling
 from extender.control.watches import Watches
-from extender.domain.policy import Defaults
 from extender.domain.views import PartStatus, moment
-from extender.kube.client import KubeClient, load_configuration
+from extender.kube.client import KubeClient
 from extender.settings import Settings
 from extender.slurm.port import Slurm, SlurmError
-from extender.slurm.rest import RestSlurm
-from extender.slurm.tokens import TokenFile
 
 _log = structlog.get_logger(__name__)
 _STALL_SECONDS = 90.0
@@ -87,7 +85,7 @@ class Service:
             slurm,
             kube,
             cluster_name=settings.cluster,
-            defaults=_defaults(settings),
+            defaults=defaults(settings),
             patches=settings.kubernetes.patch_concurrency,
         )
         self.gangs.wire(
@@ -143,31 +141,11 @@ async def _kept(loop: Coroutine[Any, Any, None]) -> None:
     raise RuntimeError("a loop ended")
 
 
-def _defaults(settings: Settings) -> Defaults:
-    return Defaults(
-        user=settings.slurm.default_user,
-        account=settings.slurm.default_account,
-        partition=settings.slurm.default_partition,
-        time_limit=settings.slurm.default_time_limit,
-    )
-
-
 async def serve(settings: Settings) -> int:
     """Run one replica until it is told to stop; the process's exit code."""
-    kube = KubeClient(
-        await load_configuration(settings.kubernetes.kubeconfig),
-        timeout_seconds=settings.kubernetes.request_timeout_seconds,
-    )
-    slurm = RestSlurm(
-        url=settings.slurm.url,
-        tokens=TokenFile(settings.slurm.token_file),
-        user_name=settings.slurm.user_name,
-        cluster=settings.cluster,
-        group=settings.slurm.group,
-        timeout_seconds=settings.slurm.request_timeout_seconds,
-        concurrency=settings.slurm.concurrency,
-        complete_command=settings.slurm.complete_command,
-        counted=lambda call, outcome: metrics.slurm_calls.labels(call, outcome).inc(),
+    kube = await kube_of(settings)
+    slurm = slurm_of(
+        settings, counted=lambda call, outcome: metrics.slurm_calls.labels(call, outcome).inc()
     )
     service = Service(settings, slurm, kube)
     failure: list[BaseException] = []

@@ -12,6 +12,7 @@ import uvloop
 
 import extender
 from extender.app import serve as serve_forever
+from extender.doctor import Unreadable, as_json, as_text, examine
 from extender.kube.client import KubeUnavailable
 from extender.log import configure
 from extender.settings import Settings, SettingsError, load
@@ -46,6 +47,34 @@ def check_config(config: Config = _DEFAULT) -> None:
     """Say whether the settings can be used, and exit 2 when they cannot."""
     _settings(config)
     typer.echo(f"{config}: all settings are valid")
+
+
+@_cli.command()
+def doctor(
+    config: Config = _DEFAULT,
+    json: Annotated[bool, typer.Option("--json", help="A list for programs.")] = False,
+    settle: Annotated[
+        float,
+        typer.Option(
+            min=0,
+            max=600,
+            help="What disagrees counts if it does so again after this many seconds.",
+        ),
+    ] = 5.0,
+) -> None:
+    """Compare Kubernetes' and Slurm's books, and say what to do where they disagree.
+
+    Only reads; Sluice itself need not run. Exits 0 when the books agree, 1 when they do not, 2 when
+    one cannot be read.
+    """
+    settings = _settings(config)
+    configure("warning", settings.log.format)
+    try:
+        report = asyncio.run(examine(settings, settle))
+    except Unreadable as error:
+        _stop(str(error), 2)
+    typer.echo(as_json(report) if json else as_text(report))
+    raise typer.Exit(1 if report.findings else 0)
 
 
 @_cli.command()

@@ -265,6 +265,7 @@ class SlurmNode(Struct, frozen=True, kw_only=True):
     cpus: int = 0
     memory_mib: int = 0
     gres: str = ""
+    gpus: int = 0  # of all types in gres
     features: tuple[str, ...] = ()
     topology: str = ""
     reason: str = ""

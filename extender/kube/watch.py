@@ -16,9 +16,9 @@ import structlog
 from msgspec import Raw, Struct
 
 from extender.kube.client import KubeClient, KubeError, KubeUnavailable
+from extender.kube.listing import Version, pages
 
 _WATCH_SECONDS = 290
-_PAGE = 500
 _LASTED_SECONDS = 30.0
 _log = structlog.get_logger(__name__)
 
@@ -30,26 +30,14 @@ class _Event(Struct):
     object: Raw
 
 
-class _Version(Struct):
-    resourceVersion: str = ""
-    # "continue" of a list page
-    continue_: str = msgspec.field(name="continue", default="")
-
-
 class _Bare(Struct):
-    metadata: _Version = msgspec.field(default_factory=_Version)
+    metadata: Version = msgspec.field(default_factory=Version)
     code: int = 0
     message: str = ""
 
 
-class _Page(Struct):
-    metadata: _Version
-    items: list[Raw] | None = None
-
-
 _decode_event = msgspec.json.Decoder(_Event).decode
 _decode_bare = msgspec.json.Decoder(_Bare).decode
-_decode_page = msgspec.json.Decoder(_Page).decode
 
 
 class Reflector(Generic[T]):
@@ -113,23 +101,19 @@ class Reflector(Generic[T]):
 
     async def _list(self) -> str:
         fresh: dict[str, T] = {}
-        params = {**self._params, "limit": str(_PAGE)}
-        while True:
-            page = _decode_page(await self._client.request("GET", self.path, params=params))
+        version = ""
+        async for page in pages(self._client, self.path, self._params):
+            version = page.metadata.resourceVersion
             for raw in page.items or ():
                 value = self._value(raw)
                 if value is not None:
                     fresh[self._key(value)] = value
-            if not page.metadata.continue_:
-                break
-            params["continue"] = page.metadata.continue_
-            await asyncio.sleep(0)
         for key in self._known.keys() - fresh.keys():
             self._gone(self._known.pop(key))
         for key, value in fresh.items():
             self._known[key] = value
             self._seen(value)
-        return page.metadata.resourceVersion
+        return version
 
     async def _watch(self) -> None:
         params = {**self._params, "resourceVersion": self._version, "allowWatchBookmarks": "true"}

@@ -78,6 +78,7 @@ def node(info: NodeInfo) -> SlurmNode:
         cpus=info.cpus,
         memory_mib=info.real_memory,
         gres=info.gres or "",
+        gpus=_gpus(info.gres or ""),
         features=tuple(features),
         topology=info.topology or "",
         reason=info.reason or "",

@@ -5,6 +5,7 @@ Nothing here asks Sluice, except ``ask``, which is for the tests of its HTTP API
 
 from __future__ import annotations
 
+import asyncio
 import os
 import signal
 import time
@@ -16,8 +17,10 @@ from typing import Any, TypeVar
 import httpx
 from ClusterShell.NodeSet import NodeSet
 
+from extender.doctor import as_text, examine
 from extender.domain import wellknown as names
 from extender.domain.gangs import natural
+from extender.settings import load
 from tests.e2e.tap import Tap
 from tests.e2e.watching import Watch
 from tests.harness.kube import Object
@@ -220,6 +223,22 @@ class Site:
             return [call.path for call in self.tap.calls()]
 
         eventually(nothing_asked, lambda asked: not asked, 15, "Sluice to leave Slurm alone")
+
+    # -- both
+
+    def disagreements(self) -> list[str]:
+        """What Kubernetes' and Slurm's books disagree in now, as ``sluice doctor`` tells it. It
+        reads with the running Sluice's settings, past the tap."""
+        settings = load(self.stack.sluice.config_file)
+        direct = settings.slurm.model_copy(update={"url": self.slurm.rest_url})
+        report = asyncio.run(examine(settings.model_copy(update={"slurm": direct}), 0))
+        return as_text(report).splitlines()[:-1] if report.findings else []
+
+    def books_agree(self, seconds: float = 10) -> None:
+        """Wait until Kubernetes' and Slurm's books agree; it fails with what they disagree in."""
+        eventually(
+            self.disagreements, lambda found: not found, seconds, "Kubernetes' and Slurm's books"
+        )
 
     # -- the end of a test
 

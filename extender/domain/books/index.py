@@ -1,0 +1,95 @@
+"""Both books, indexed: whose pods, which gang, which job."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+
+from extender.domain import wellknown as names
+from extender.domain.books.findings import Books, Terms
+from extender.domain.gangs import Membership, form, lone, membership, opted_in
+from extender.domain.model import Gang, GangKind, Job, JobState, Pod, Stamp, Workload
+from extender.domain.ranks import job_of
+
+
+class Index:
+    """Both books, indexed."""
+
+    def __init__(self, books: Books, terms: Terms) -> None:
+        self.terms = terms
+        self.namespaces = {n.name: n for n in books.namespaces}
+        self.nodes = {n.name: n for n in books.nodes}
+        self.jobs = {job.id: job for job in books.jobs}
+        self.live = [j for j in books.jobs if not j.state.ended and self.stamp(j)]
+        self.living = [p for p in books.pods if not p.terminal]
+        self.ours = [p for p in self.living if self._opted_in(p)]
+        self.gangs, self.gang_of = self._gangs({w.uid: w for w in books.workloads})
+        self.placed_in: dict[int, list[Pod]] = {}
+        for pod in self.ours:
+            if number := job_of(pod):
+                self.placed_in.setdefault(number, []).append(pod)
+        self.spare = self._spare()
+
+    def _spare(self) -> dict[int, int]:
+        """Live jobs of a gang that has another -> that other: the one that pods are in, else one
+        that runs, else the oldest."""
+        jobs_of: dict[tuple[str, str], list[Job]] = defaultdict(list)
+        for job in self.live:
+            if job.stamp:
+                jobs_of[job.stamp.namespace, job.stamp.id].append(job)
+        spare: dict[int, int] = {}
+        for jobs in jobs_of.values():
+            kept, *others = sorted(
+                jobs,
+                key=lambda j: (j.id not in self.placed_in, j.state is not JobState.RUNNING, j.id),
+            )
+            spare |= {job.id: kept.id for job in others}
+        return spare
+
+    def stamp(self, job: Job) -> Stamp | None:
+        """The job's stamp, where it is this cluster's."""
+        return job.stamp if job.stamp and job.stamp.sluice == self.terms.cluster else None
+
+    def _opted_in(self, pod: Pod) -> bool:
+        return opted_in(pod, self.namespaces.get(pod.namespace), self.terms.scheduler)
+
+    def _gangs(
+        self, workloads: dict[str, Workload]
+    ) -> tuple[dict[tuple[str, str], Gang], dict[str, Gang]]:
+        """By namespace and id, and by pod."""
+        members: dict[tuple[str, str], tuple[Membership, list[Pod]]] = {}
+        for pod in self.ours:
+            member = _member(pod, workloads)
+            members.setdefault((pod.namespace, member.id), (member, []))[1].append(pod)
+        gangs = {
+            key: form(member, pods, workloads.get(member.id))
+            for key, (member, pods) in members.items()
+        }
+        return gangs, {pod.uid: gang for gang in gangs.values() for pod in gang.pods}
+
+    def waiting(self, job: Job) -> list[Pod]:
+        """The pods of the job's gang that are not placed in any job."""
+        stamp = job.stamp
+        if stamp is None:
+            return []
+        gang = self.gangs.get((stamp.namespace, stamp.id))
+        pods: Sequence[Pod] = gang.pods if gang else ()
+        if stamp.kind is GangKind.POD and not gang:  # its Job may have become a gang since
+            pods = [p for p in self.ours if p.uid == stamp.id]
+        return [p for p in pods if names.JOB_ID not in p.annotations and not _later(p, stamp)]
+
+
+def _member(pod: Pod, workloads: dict[str, Workload]) -> Membership:
+    owner = pod.owner
+    workload = workloads.get(owner.uid) if owner else None
+    if workload and workload.namespace != pod.namespace:
+        return lone(pod)  # owner references are the words of whoever made the pod
+    member = membership(pod, workload)
+    if member is None and owner:
+        return Membership(owner.uid, GangKind.JOB, owner.name)  # its Job is gone
+    return member or lone(pod)
+
+
+def _later(pod: Pod, stamp: Stamp) -> bool:
+    """Pods that name a gang: it was made after the job was submitted for others of the name."""
+    return stamp.kind is GangKind.PODS and pod.created > stamp.newest
