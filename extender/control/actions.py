@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Sequence
+from collections.abc import Coroutine, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
 
 import msgspec
 import structlog
@@ -17,8 +19,9 @@ from extender.control.nodes import NodeLoop
 from extender.control.scheduling import Scheduling
 from extender.control.starts import Starts
 from extender.domain.decision import Action, Confirm, End, Evict, Look, Mark, Release, Submit
+from extender.domain.endings import disruption_of
 from extender.domain.lifecycle import folded
-from extender.domain.model import Gang, Job, JobRequest, JobState, Namespace, Stamp
+from extender.domain.model import Gang, Job, JobRequest, JobState, Namespace, Pod, Stamp
 from extender.domain.policy import Defaults
 from extender.domain.translate import job_request
 from extender.kube.client import STRATEGIC, KubeClient, KubeError, encode
@@ -60,11 +63,9 @@ class Actions:
     async def carry_out(self, gang: Gang, actions: Sequence[Action]) -> None:
         """All actions of one decision, side by side; one that fails does not stop the others."""
         started = time.monotonic()
-        done = await asyncio.gather(
-            *(self._one(gang, action) for action in actions), return_exceptions=True
-        )
-        if failures := [error for error in done if isinstance(error, Exception)]:
-            raise ExceptionGroup("actions failed", failures)
+        evictions = [action for action in actions if isinstance(action, Evict)]
+        others = (action for action in actions if not isinstance(action, Evict))
+        await _all(self._evict(evictions), *(self._one(gang, action) for action in others))
         if any(isinstance(action, Release) for action in actions):
             metrics.place_seconds.observe(time.monotonic() - started)
 
@@ -82,8 +83,6 @@ class Actions:
                 await self._mark(gang, action)
             case End():
                 await self._end(gang, action)
-            case Evict():
-                await self._evict(action)
 
     # -- Slurm ------------------------------------------------------------------------------
 
@@ -192,18 +191,45 @@ class Actions:
         metrics.kube_writes.labels("release", "done").inc()
         self._cluster.answered(pod, patch["metadata"]["annotations"])
 
-    async def _evict(self, action: Evict) -> None:
-        pod = action.pod
-        path = f"/api/v1/namespaces/{pod.namespace}/pods/{pod.name}"
-        told = disruption(pod.uid, message=action.why, at=timestamp(time.time()))
-        body = {"apiVersion": "v1", "kind": "DeleteOptions", "preconditions": {"uid": pod.uid}}
-        try:
+    async def _evict(self, evictions: Sequence[Evict]) -> None:
+        """Every pod is told before the first is deleted: ranks fail when they miss another, and
+        are not to be counted as failed by themselves."""
+        await _all(*map(self._tell, evictions))
+        await _all(*map(self._delete, evictions))
+
+    async def _tell(self, action: Evict) -> None:
+        why, now = disruption_of(action.state), timestamp(time.time())
+        body = disruption(action.pod, why, message=action.why, at=now)
+        with _gone_is_fine():
             await self._kube.request(
-                "PATCH", f"{path}/status", body=encode(told), content_type=STRATEGIC
+                "PATCH", f"{_path(action.pod)}/status", body=encode(body), content_type=STRATEGIC
             )
-            await self._kube.request("DELETE", path, body=encode(body))
-        except KubeError as error:
-            if not (error.not_found or error.conflict):
-                raise
+
+    async def _delete(self, action: Evict) -> None:
+        pod = action.pod
+        body = {"apiVersion": "v1", "kind": "DeleteOptions", "preconditions": {"uid": pod.uid}}
+        with _gone_is_fine():
+            await self._kube.request("DELETE", _path(pod), body=encode(body))
         metrics.kube_writes.labels("evict", "done").inc()
         _log.info("pod deleted", pod=f"{pod.namespace}/{pod.name}", why=action.why)
+
+
+async def _all(*doings: Coroutine[Any, Any, None]) -> None:
+    """All of them, side by side; afterwards the errors, as a group."""
+    done = await asyncio.gather(*doings, return_exceptions=True)
+    if failures := [error for error in done if isinstance(error, Exception)]:
+        raise ExceptionGroup("actions failed", failures)
+
+
+@contextmanager
+def _gone_is_fine() -> Iterator[None]:
+    """The pod is gone, or another has its name by now."""
+    try:
+        yield
+    except KubeError as error:
+        if not (error.not_found or error.conflict):
+            raise
+
+
+def _path(pod: Pod) -> str:
+    return f"/api/v1/namespaces/{pod.namespace}/pods/{pod.name}"

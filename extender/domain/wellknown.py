@@ -84,6 +84,18 @@ SPINE_LABEL: Final = "network.topology.nvidia.com/spine"
 CORE_LABEL: Final = "network.topology.nvidia.com/core"
 GPU_PRODUCT_LABEL: Final = "nvidia.com/gpu.product"
 
+# Conditions of a pod whose Slurm job ended before it did: which state it ended in, for a Job's
+# podFailurePolicy to match.
+PREEMPTED: Final = "sluice.dev/Preempted"
+NODE_FAIL: Final = "sluice.dev/NodeFail"
+BOOT_FAIL: Final = "sluice.dev/BootFail"
+TIMEOUT: Final = "sluice.dev/Timeout"
+DEADLINE: Final = "sluice.dev/Deadline"
+OUT_OF_MEMORY: Final = "sluice.dev/OutOfMemory"
+CANCELLED: Final = "sluice.dev/Cancelled"
+COMPLETED: Final = "sluice.dev/Completed"
+FAILED: Final = "sluice.dev/Failed"
+
 # Kubernetes' own.
 COMPLETION_INDEX: Final = "batch.kubernetes.io/job-completion-index"
 JOB_NAME_LABEL: Final = "batch.kubernetes.io/job-name"

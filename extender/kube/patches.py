@@ -11,6 +11,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from extender.domain import wellknown as names
+from extender.domain.endings import Disruption
 from extender.domain.model import Pod
 
 
@@ -81,16 +82,23 @@ def binding(namespace: str, name: str, uid: str, node: str) -> dict[str, Any]:
 
 def condition(uid: str, *, placed: bool, reason: str, message: str, at: str) -> dict[str, Any]:
     """A strategic merge patch of the pod's status: Sluice's condition."""
-    return _status(uid, names.CONDITION, "True" if placed else "False", reason, message, at)
+    status = "True" if placed else "False"
+    return _status(uid, [_condition(names.CONDITION, status, reason, message, at)])
 
 
-def disruption(uid: str, *, message: str, at: str) -> dict[str, Any]:
+def disruption(pod: Pod, why: Disruption, *, message: str, at: str) -> dict[str, Any]:
     """A strategic merge patch of the pod's status, before Sluice deletes the pod.
 
-    Kubernetes' own condition for pods that are ended from outside: with a podFailurePolicy that
-    ignores it, a Job does not count them as failed. Source: kubernetes.io, "Disruptions".
+    Kubernetes' own condition for pods that are ended from outside, and one that names Slurm's
+    state: a podFailurePolicy may tell by them what a Job does. A pod that no kubelet has is Failed
+    at once, or its Job would wait for PodGC to say so, which looks every 20 s.
+    Sources: kubernetes.io, "Disruptions"; pkg/controller/podgc (gcUnscheduledTerminating).
     """
-    return _status(uid, names.DISRUPTION_TARGET, "True", "SlurmJobEnded", message, at)
+    kinds = [names.DISRUPTION_TARGET, *filter(None, [why.condition])]
+    body = _status(pod.uid, [_condition(kind, "True", why.reason, message, at) for kind in kinds])
+    if not pod.node:
+        body["status"]["phase"] = "Failed"
+    return body
 
 
 def timestamp(seconds: float) -> str:
@@ -98,18 +106,15 @@ def timestamp(seconds: float) -> str:
     return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
-def _status(uid: str, kind: str, status: str, reason: str, message: str, at: str) -> dict[str, Any]:
+def _status(uid: str, conditions: list[dict[str, str]]) -> dict[str, Any]:
+    return {"metadata": {"uid": uid}, "status": {"conditions": conditions}}
+
+
+def _condition(kind: str, status: str, reason: str, message: str, at: str) -> dict[str, str]:
     return {
-        "metadata": {"uid": uid},
-        "status": {
-            "conditions": [
-                {
-                    "type": kind,
-                    "status": status,
-                    "reason": reason,
-                    "message": message[:1024],
-                    "lastTransitionTime": at,
-                }
-            ]
-        },
+        "type": kind,
+        "status": status,
+        "reason": reason,
+        "message": message[:1024],
+        "lastTransitionTime": at,
     }

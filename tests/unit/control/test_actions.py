@@ -142,16 +142,41 @@ async def test_other_refusals_are_not_repeated(world: World) -> None:
 
 async def test_a_pod_is_told_why_before_it_is_deleted(world: World) -> None:
     """As Kubernetes' own disruptions do, so that a Job need not count it as failed."""
-    doomed = GANG.pods[0]
-    world.api.add(doomed.namespace, doomed.name, doomed.uid)
-    await world.actions.carry_out(GANG, [Evict(doomed, "Slurm job 7 is PREEMPTED")])
-    path = "/api/v1/namespaces/ml/pods/train-0"
-    assert world.api.calls == [f"PATCH {path}/status", f"DELETE {path}"]
-    (told,) = world.api.bodies[0]["status"]["conditions"]
-    assert (told["type"], told["status"]) == ("DisruptionTarget", "True")
-    assert told["message"] == "Slurm job 7 is PREEMPTED"
+    for doomed in GANG.pods:
+        world.api.add(doomed.namespace, doomed.name, doomed.uid)
+    why = "Slurm job 7 is PREEMPTED"
+    preempted = [Evict(doomed, why, JobState.PREEMPTED) for doomed in GANG.pods]
+    await world.actions.carry_out(GANG, preempted)
+    for body in world.api.bodies[:2]:
+        told = {c["type"]: (c["status"], c["reason"]) for c in body["status"]["conditions"]}
+        assert told == dict.fromkeys(
+            (names.DISRUPTION_TARGET, names.PREEMPTED), ("True", "SlurmPreempted")
+        )
+        assert {c["message"] for c in body["status"]["conditions"]} == {why}
+
+
+async def test_all_pods_are_told_before_the_first_is_deleted(world: World) -> None:
+    """The others may fail as soon as one is gone, and are not to be counted as failed."""
+    for doomed in GANG.pods:
+        world.api.add(doomed.namespace, doomed.name, doomed.uid)
+    evictions = [Evict(p, "Slurm job 7 is TIMEOUT", JobState.TIMEOUT) for p in GANG.pods]
+    await world.actions.carry_out(GANG, evictions)
+    verbs = [call.split()[0] for call in world.api.calls]
+    assert verbs == ["PATCH", "PATCH", "DELETE", "DELETE"]
+
+
+async def test_no_pod_is_deleted_while_another_could_not_be_told(world: World) -> None:
+    world.api.add("ml", "train-0", "train-0-uid")
+    world.api.lose_answers = True
+    evictions = [Evict(p, "Slurm job 7 is TIMEOUT", JobState.TIMEOUT) for p in GANG.pods]
+    with pytest.raises(ExceptionGroup, match="actions failed"):
+        await world.actions.carry_out(GANG, evictions)
+    assert world.api.pods.keys() == {("ml", "train-0")}
+    world.api.lose_answers = False
+    await world.actions.carry_out(GANG, evictions)
+    assert not world.api.pods
 
 
 async def test_a_pod_that_is_gone_needs_no_eviction(world: World) -> None:
-    await world.actions.carry_out(GANG, [Evict(GANG.pods[0], "Slurm job 7 is TIMEOUT")])
-    assert len(world.api.calls) == 1
+    gone = [Evict(p, "Slurm job 7 is TIMEOUT", JobState.TIMEOUT) for p in GANG.pods]
+    await world.actions.carry_out(GANG, gone)

@@ -5,7 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from extender.domain import wellknown as names
-from extender.kube.patches import binding, condition, release
+from extender.domain.endings import disruption_of
+from extender.domain.model import JobState
+from extender.kube.patches import binding, condition, disruption, release
 from tests.builders import pod
 
 PIN = {"key": "metadata.name", "operator": "In", "values": ["n3"]}
@@ -62,3 +64,23 @@ def test_condition_is_bounded() -> None:
     body = condition("u", placed=False, reason="Invalid", message="x" * 5000, at="now")
     (told,) = body["status"]["conditions"]
     assert (told["type"], told["status"], len(told["message"])) == (names.CONDITION, "False", 1024)
+
+
+def disrupted(**more: Any) -> dict[str, Any]:
+    why = disruption_of(JobState.TIMEOUT)
+    return disruption(pod(1, **more), why, message="Slurm job 7 is TIMEOUT", at="now")
+
+
+def test_a_pod_is_told_slurm_s_state_in_the_type_of_a_condition() -> None:
+    body = disrupted(node="n1")
+    kinds = [(c["type"], c["status"], c["reason"]) for c in body["status"]["conditions"]]
+    assert kinds == [
+        (names.DISRUPTION_TARGET, "True", "SlurmTimeout"),
+        (names.TIMEOUT, "True", "SlurmTimeout"),
+    ]
+    assert body["metadata"]["uid"] == "train-1-uid"
+
+
+def test_only_a_pod_that_no_kubelet_has_is_failed_at_once() -> None:
+    assert disrupted()["status"]["phase"] == "Failed"
+    assert "phase" not in disrupted(node="n1")["status"]
