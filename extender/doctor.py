@@ -7,6 +7,7 @@ its way from one state to the next: what disagrees counts when it does so twice.
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Awaitable, Callable, Sequence
 from itertools import groupby
 from typing import Any, TypeVar
@@ -86,6 +87,7 @@ async def compare(
 
 async def read(kube: KubeClient, slurm: Slurm) -> Books:
     """Both books, side by side. Raises ``Unreadable``."""
+    at = time.time()
     here, there = await asyncio.gather(
         _readable("Kubernetes'", _kubernetes(kube)), _readable("Slurm's", _slurm(slurm))
     )
@@ -94,7 +96,9 @@ async def read(kube: KubeClient, slurm: Slurm) -> Books:
     named = await _readable("Slurm's", _named(slurm, here.pods, there.jobs))
     if isinstance(named, str):
         raise Unreadable(named)
-    return msgspec.structs.replace(here, jobs=(*there.jobs, *named), slurm_nodes=there.slurm_nodes)
+    return msgspec.structs.replace(
+        here, jobs=(*there.jobs, *named), slurm_nodes=there.slurm_nodes, at=at
+    )
 
 
 async def _readable(whose: str, reading: Awaitable[T]) -> T | str:

@@ -1,13 +1,72 @@
-"""`sluice doctor` on the real parts: nothing on a healthy cluster, and every fault by its name."""
+"""`sluice doctor` on the real parts: nothing on a healthy cluster, and every fault by its name.
+
+The faults are made by hand, most of them while Sluice is stopped, which would mend them.
+"""
 
 from __future__ import annotations
 
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
 import pytest
 
+from extender.domain.model import GangKind, Stamp
+from extender.slurm.requests import stamp_text
 from tests.e2e.jobs import gang, indexed_job, pod
-from tests.e2e.site import ML, VISION, Site
+from tests.e2e.site import ML, PLAIN, VISION, Site, answers, eventually, node_of, told, uids
+from tests.harness.fabric import Fabric
+from tests.harness.kube import Object
+from tests.harness.slurm import REST_VERSION, USERS
 
 pytestmark = pytest.mark.e2e
+
+LATE = Fabric(spines=1, leaves_per_spine=1, nodes_per_leaf=1, prefix="late-")
+
+
+def doctor(site: Site, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    """The command as an operator runs it, with the settings of the Sluice that runs or ran."""
+    command = [
+        sys.executable,
+        "-m",
+        "extender",
+        "doctor",
+        "--config",
+        site.stack.sluice.config_file,
+    ]
+    return subprocess.run(
+        [*map(str, command), *arguments],
+        env=os.environ | environment,
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+
+
+def findings(site: Site) -> list[Object]:
+    """What it says as JSON; ``kind``, ``pod``, ``job``, ``node`` and so on by name."""
+    run = doctor(site, "--json", "--settle", "1")
+    listed: list[Object] = json.loads(run.stdout)
+    assert run.returncode == (1 if listed else 0), run.stderr
+    return listed
+
+
+def named(listed: list[Object], *keys: str) -> list[tuple[Any, ...]]:
+    return [tuple(finding[key] for key in ("kind", *keys)) for finding in listed]
+
+
+@contextmanager
+def stopped(site: Site) -> Iterator[None]:
+    """Nobody mends anything; afterwards Sluice runs again and mends it all."""
+    site.stack.sluice.stop()
+    try:
+        yield
+    finally:
+        site.stack.sluice.start(site.settings)
 
 
 def test_a_healthy_cluster_gives_none(site: Site) -> None:
@@ -20,3 +79,214 @@ def test_a_healthy_cluster_gives_none(site: Site) -> None:
     site.gated(16, prefix="large")
     site.job("large", "PENDING")
     site.books_agree()
+    run = doctor(site)
+    assert (run.returncode, run.stderr) == (0, "")
+    assert "The books agree (" in run.stdout
+    assert "4 live jobs, 16 nodes" in run.stdout
+    assert findings(site) == []
+
+
+def test_a_busy_cluster_gives_none(site: Site) -> None:
+    """Gangs come and go all the time: what is on its way is not taken for a disagreement."""
+    command = [
+        sys.executable,
+        "-m",
+        "extender",
+        "doctor",
+        "--config",
+        site.stack.sluice.config_file,
+    ]
+    with subprocess.Popen(
+        [*map(str, command), "--settle", "3"], stdout=subprocess.PIPE, text=True
+    ) as run:
+        count = 0
+        while run.poll() is None:
+            if len(site.states()) - count < 4:
+                site.submit(ML, indexed_job(f"short-{count}", 2, run="200ms"))
+                count += 1
+        output = run.stdout.read() if run.stdout else ""
+    assert run.returncode == 0, output
+    assert count > 3
+
+
+def test_a_job_that_lost_its_gang(site: Site) -> None:
+    with stopped(site):
+        job_id = orphan(site)
+        (finding,) = findings(site)
+    assert finding["kind"] == "JobWithoutPods"
+    assert (finding["namespace"], finding["gang"], finding["job"]) == (ML, "ghost", job_id)
+    assert f"scancel {job_id}" in finding["advice"]
+    site.books_agree()
+    assert site.states("ghost") == ["CANCELLED"]
+
+
+def orphan(site: Site) -> int:
+    """A running Slurm job with a stamp of ours, of a gang that does not exist."""
+    stamp = Stamp(
+        sluice="kubernetes", namespace=ML, gang="ghost", kind=GangKind.JOB, id="ghost-uid"
+    )
+    body = {
+        "job": {
+            "name": "ghost", "account": "ml", "flags": ["EXTERNAL_JOB"], "minimum_nodes": 1,
+            "current_working_directory": "/", "admin_comment": stamp_text(stamp),
+            "user_id": str(USERS["alice"]), "group_id": str(USERS["alice"]),
+        }
+    }  # fmt: skip
+    answer = site.slurm.rest("POST", f"/slurm/{REST_VERSION}/job/submit", body=body).json()
+    site.job("ghost", "RUNNING")
+    return int(answer["job_id"])
+
+
+def test_a_job_that_was_cancelled_under_its_pods(site: Site) -> None:
+    site.submit(ML, indexed_job("train", 2))
+    site.bound(2)
+    job_id = site.job("train", "RUNNING")["job_id"]
+    with stopped(site):
+        site.cancel(job_id)
+        site.ended("train")
+        listed = findings(site)
+        text = doctor(site, "--settle", "0").stdout
+    assert named(listed, "job", "node") == [
+        ("PodJobEnded", job_id, name) for name in sorted(site.order[:2])
+    ]
+    assert "CANCELLED" in listed[0]["message"]
+    assert text.startswith("PodJobEnded:\n  pod ml/train-0-")
+    assert text.endswith("nodes).\n")
+    assert "\n2 disagreements (" in text
+    site.bound(2)
+    site.books_agree()
+
+
+def test_a_pod_that_was_bound_behind_sluices_back(site: Site) -> None:
+    """A Binding is checked by nobody but kube-scheduler's own filters, which it goes around."""
+    scheduler = site.stack.control.children["sluice-scheduler"]
+    scheduler.stop()
+    try:
+        site.submit(ML, pod("alone"))
+        eventually(lambda: told(site.pod("alone")), "unbound".__eq__, 10, "released")
+        astray = site.pod("alone")
+        meant = answers(astray)["node"]
+        other = next(name for name in site.order if name != meant)
+        binding = {
+            "apiVersion": "v1", "kind": "Binding", "metadata": {"name": "alone"},
+            "target": {"apiVersion": "v1", "kind": "Node", "name": other},
+        }  # fmt: skip
+        with stopped(site):
+            site.kube.create(f"/api/v1/namespaces/{ML}/pods/alone/binding", binding)
+            (finding,) = findings(site)
+    finally:
+        scheduler.launch()
+    assert named([finding], "pod", "node") == [("PodElsewhere", "alone", other)]
+    assert meant in finding["message"]
+    assert "delete" in finding["advice"]
+    site.gone(uids([astray]))
+    site.books_agree()
+
+
+def test_gpus_that_slurm_does_not_know_of(site: Site) -> None:
+    """A pod of the stock scheduler that tolerates our taint."""
+    site.submit(PLAIN, pod("notebook", gpus=2, tolerations=[{"operator": "Exists"}]))
+    (there,) = site.bound(1, PLAIN)
+    (finding,) = findings(site)
+    assert named([finding], "pod", "node") == [("PodBesideSlurm", "notebook", node_of(there))]
+
+
+def test_a_gang_that_nobody_releases(site: Site) -> None:
+    """Slurm starts it while Sluice is away."""
+    filler = site.fill(16)
+    site.submit(ML, indexed_job("train", 2))
+    site.gated(2)
+    site.job("train", "PENDING")
+    with stopped(site):
+        site.cancel(filler)
+        job_id = site.job("train", "RUNNING")["job_id"]
+        (finding,) = findings(site)
+    assert named([finding], "gang", "job") == [("GangWaits", "train", job_id)]
+    site.bound(2)
+    site.books_agree()
+
+
+def test_a_node_that_left_kubernetes(site: Site) -> None:
+    """Its pods are bound to nothing, and Slurm would place others there. Drained, it is retired."""
+    site.stack.add_nodes(LATE)
+    (name,) = (node.name for node in LATE.nodes())
+    try:
+        eventually(
+            lambda: [n["name"] for n in site.slurm.nodes()], lambda n: name in n, 15, "known"
+        )
+        site.submit(ML, pod("alone", nodeSelector={"kubernetes.io/hostname": name}))
+        site.bound(1)
+        site.books_agree()
+        site.kube.delete(f"/api/v1/nodes/{name}")
+        listed = findings(site)
+        assert named(listed, "pod", "node") == [
+            ("PodNodeGone", "alone", name),
+            ("NodeNotInKubernetes", "", name),
+        ]
+        assert f"scontrol delete nodename={name}" in listed[1]["advice"]
+        site.delete(ML, "Pod", "alone", grace=0)
+        site.ended("alone")
+        site.slurm.exec("scontrol", "update", f"nodename={name}", "state=drain", "reason=retired")
+        site.books_agree()
+    finally:
+        site.kube.delete(f"/api/v1/nodes/{name}")
+        site.slurm.cancel_all()
+        site.slurm.exec("scontrol", "delete", f"nodename={name}")
+
+
+def test_a_node_that_is_drained_under_its_pods(site: Site) -> None:
+    site.submit(ML, pod("alone"))
+    (there,) = site.bound(1)
+    name = node_of(there)
+    site.slurm.exec("scontrol", "update", f"nodename={name}", "state=drain", "reason=bad fan")
+    try:
+        (finding,) = findings(site)
+    finally:
+        site.slurm.exec("scontrol", "update", f"nodename={name}", "state=resume")
+    assert named([finding], "node") == [("NodeOutOfService", name)]
+    assert "bad fan" in finding["message"]
+    assert f"scontrol update nodename={name} state=resume" in finding["advice"]
+    site.books_agree()
+
+
+def test_a_node_without_the_taint_and_a_namespace_without_a_user(site: Site) -> None:
+    name, path = site.order[0], "/api/v1/namespaces/nobody"
+    labels = {"sluice.dev/managed": "true"}
+    with stopped(site):
+        site.kube.patch(f"/api/v1/nodes/{name}", {"spec": {"taints": None}})
+        site.kube.create("/api/v1/namespaces", {"metadata": {"name": "nobody", "labels": labels}})
+        listed = findings(site)
+        site.kube.delete(path)
+    assert named(listed, "namespace", "node") == [
+        ("NodeUntainted", "", name),
+        ("NamespaceUser", "nobody", ""),
+    ]
+    assert "sluice.dev/user" in listed[1]["advice"]
+    eventually(site.disagreements, lambda found: not found, 15, "Sluice to taint it")
+
+
+@pytest.mark.parametrize(
+    ("variable", "value", "book", "why"),
+    [
+        ("SLUICE_SLURM__URL", "http://127.0.0.1:9", "Slurm's", "cannot be reached"),
+        ("SLUICE_SLURM__TOKEN_FILE", "/nowhere", "Slurm's", "token file /nowhere"),
+        ("SLUICE_KUBERNETES__KUBECONFIG", "/nowhere", "Kubernetes'", "/nowhere"),
+    ],
+)
+def test_a_book_that_cannot_be_read(
+    site: Site, variable: str, value: str, book: str, why: str
+) -> None:
+    run = doctor(site, **{variable: value})
+    assert (run.returncode, run.stdout) == (2, "")
+    assert f"{book} book cannot be read: " in run.stderr
+    assert why in run.stderr
+
+
+def test_it_only_reads(site: Site) -> None:
+    site.submit(ML, pod("alone"))
+    site.bound(1)
+    with stopped(site):
+        site.tap.forget()
+        doctor(site)
+        calls = site.tap.calls()
+    assert {call.method for call in calls} == {"GET"}

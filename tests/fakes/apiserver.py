@@ -1,7 +1,7 @@
 """A few routes of kube-apiserver over real HTTP, for tests of what Sluice does with its answers.
 
 It answers as kube-apiserver 1.36 did: 409 for a second binding, 404 for a pod that is not there,
-409 for a patch that names another UID. Anything deeper is tested on the real one.
+409 for a patch that names another UID, lists in pages. Anything deeper is tested on the real one.
 """
 
 from __future__ import annotations
@@ -18,9 +18,15 @@ from extender.kube.client import KubeClient
 
 
 class FakeApiServer:
-    """Pods by (namespace, name); every write is in ``calls`` as "VERB path"."""
+    """Pods by (namespace, name); every write is in ``calls`` as "VERB path".
+
+    ``others`` are the objects of the other collections, by path; a page has ``page`` objects at the
+    most, however many are asked for.
+    """
 
     def __init__(self) -> None:
+        self.others: dict[str, list[dict[str, Any]]] = {}
+        self.page = 500
         self.pods: dict[tuple[str, str], dict[str, Any]] = {}
         self.calls: list[str] = []
         self.bodies: list[dict[str, Any]] = []
@@ -40,6 +46,8 @@ class FakeApiServer:
         app.router.add_patch(pod + "/status", self._patch_status)
         app.router.add_delete(pod, self._delete)
         app.router.add_post(pod + "/binding", self._bind)
+        for path in ("/api/v1/pods", "/api/v1/nodes", "/api/v1/namespaces", "/apis/batch/v1/jobs"):
+            app.router.add_get(path, self._list)
         return app
 
     def _find(self, request: web.Request) -> dict[str, Any]:
@@ -52,6 +60,17 @@ class FakeApiServer:
 
     async def _get(self, request: web.Request) -> web.Response:
         return web.json_response(self._find(request))
+
+    async def _list(self, request: web.Request) -> web.Response:
+        found = self.others.get(request.path, [])
+        if request.path == "/api/v1/pods":
+            found = [pod for pod in self.pods.values() if _selected(pod, request)]
+        start = int(request.query.get("continue") or 0)
+        end = start + min(self.page, int(request.query["limit"]))
+        more = {"continue": str(end)} if end < len(found) else {}
+        return web.json_response(
+            {"metadata": {"resourceVersion": "7", **more}, "items": found[start:end]}
+        )
 
     async def _write(self, request: web.Request) -> tuple[dict[str, Any], dict[str, Any]]:
         self.calls.append(f"{request.method} {request.path}")
@@ -91,6 +110,12 @@ class FakeApiServer:
         pod, _ = await self._write(request)
         del self.pods[pod["metadata"]["namespace"], pod["metadata"]["name"]]
         return self._answer(pod)
+
+
+def _selected(pod: dict[str, Any], request: web.Request) -> bool:
+    """Of field selectors those that say which phases are left out."""
+    left_out = request.query.get("fieldSelector", "").replace("status.phase!=", "").split(",")
+    return pod.get("status", {}).get("phase", "Pending") not in left_out
 
 
 @asynccontextmanager

@@ -20,6 +20,7 @@ class Books(Struct, frozen=True, kw_only=True):
     nodes: tuple[Node, ...] = ()  # managed or not
     jobs: tuple[Job, ...] = ()  # of this cluster, and every other job that a pod names
     slurm_nodes: tuple[SlurmNode, ...] = ()
+    at: float = 0.0  # when they were read
 
 
 class Terms(Struct, frozen=True, kw_only=True):

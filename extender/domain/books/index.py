@@ -16,11 +16,12 @@ class Index:
     """Both books, indexed."""
 
     def __init__(self, books: Books, terms: Terms) -> None:
-        self.terms = terms
+        self.terms, self.at = terms, books.at
         self.namespaces = {n.name: n for n in books.namespaces}
         self.nodes = {n.name: n for n in books.nodes}
         self.jobs = {job.id: job for job in books.jobs}
         self.live = [j for j in books.jobs if not j.state.ended and self.stamp(j)]
+        self.live_ids = {job.id for job in self.live}
         self.living = [p for p in books.pods if not p.terminal]
         self.ours = [p for p in self.living if self._opted_in(p)]
         self.gangs, self.gang_of = self._gangs({w.uid: w for w in books.workloads})
@@ -77,6 +78,11 @@ class Index:
         if stamp.kind is GangKind.POD and not gang:  # its Job may have become a gang since
             pods = [p for p in self.ours if p.uid == stamp.id]
         return [p for p in pods if names.JOB_ID not in p.annotations and not _later(p, stamp)]
+
+    def kept(self, job: Job) -> bool:
+        """Its gang restarts as a whole and asked for the nodes to be kept meanwhile."""
+        stamp = job.stamp
+        return stamp is not None and stamp.held > 0 and self.at <= stamp.held + stamp.hold
 
 
 def _member(pod: Pod, workloads: dict[str, Workload]) -> Membership:

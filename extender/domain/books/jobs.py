@@ -17,6 +17,8 @@ def job_findings(job: Job, index: Index) -> Iterator[Finding]:
     stamp = job.stamp
     if stamp is None:
         return
+    spare = job.id in index.spare
+    lonely = not index.placed_in.get(job.id) and not index.waiting(job)
 
     def tell(kind: Kind, message: str, advice: str) -> Finding:
         return Finding(
@@ -34,7 +36,7 @@ def job_findings(job: Job, index: Index) -> Iterator[Finding]:
             f"Slurm says {job.state}, its stamp says that Sluice ended it: {stamp.outcome}",
             f"Sluice tries again while it runs; without it: scancel {job.id}",
         )
-    elif job.id not in index.spare and not index.placed_in.get(job.id) and not index.waiting(job):
+    elif lonely and not spare and not index.kept(job):
         yield tell(
             Kind.JOB_WITHOUT_PODS,
             f"it is {job.state} in Slurm, and no pod of its gang is alive",
@@ -68,16 +70,14 @@ def double_jobs(index: Index) -> Iterator[Finding]:
 
 
 def gang_findings(gang: Gang, index: Index) -> Iterator[Finding]:
-    numbers = {job_of(pod) for pod in gang.pods}
-    used = [job for job in index.live if job.id in numbers]
+    used = sorted({job_of(pod) for pod in gang.pods} & index.live_ids)
     if len(used) > 1:
         yield Finding(
             kind=Kind.GANG_SPLIT,
             namespace=gang.namespace,
             gang=gang.name,
-            message="its pods are placed in several live jobs: "
-            + ", ".join(str(job.id) for job in used),
-            advice="Delete the pods of all jobs but one",
+            message="its pods are placed in several live jobs: " + ", ".join(map(str, used)),
+            advice="Sluice ends all but one when it runs; without it, delete the others' pods",
         )
 
 
@@ -88,7 +88,7 @@ def waiting_gangs(job: Job, index: Index) -> Iterator[Finding]:
     one is not taken for one that stands still.
     """
     unplaced = [p for p in index.waiting(job) if not p.deleting]
-    if job.state is not JobState.RUNNING or not unplaced:
+    if job.state is not JobState.RUNNING or not unplaced or index.kept(job):
         return
     gang, placed = index.gang_of[unplaced[0].uid], index.placed_in.get(job.id, [])
     waiting = ranks_waiting(gang, unplaced, placed)

@@ -10,6 +10,7 @@ from extender.domain.books.findings import Books, Finding, Kind, Terms
 from extender.domain.model import Job, Namespace, Node, Pod, SlurmNode
 from extender.domain.policy import Refusal, grant
 from extender.domain.quantity import MIB
+from extender.domain.ranks import node_of
 
 _DOWN = frozenset({"DOWN", "ERROR", "FAIL", "FAILING", "INVAL", "NOT_RESPONDING"})
 _DRAINED = frozenset({"DRAIN", "DRAINED", "DRAINING"})
@@ -27,7 +28,7 @@ def node_findings(
             holders[share.name].append(job.id)
     there: dict[str, list[Pod]] = defaultdict(list)
     for pod in pods:
-        there[pod.node or pod.annotations.get(names.NODE, "")].append(pod)
+        there[node_of(pod)].append(pod)
     for node in managed.values():
         if terms.taint and all(t.get("key") != names.TAINT for t in node.taints):
             yield _untainted(node)

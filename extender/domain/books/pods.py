@@ -8,12 +8,11 @@ from collections.abc import Iterator, Sequence
 from extender.domain import wellknown as names
 from extender.domain.books.findings import Finding, Kind
 from extender.domain.books.index import Index
+from extender.domain.lifecycle import OVERDUE_SECONDS
 from extender.domain.model import Gang, Job, JobState, Pod
 from extender.domain.placement import ranks_that_fit
-from extender.domain.ranks import job_of
+from extender.domain.ranks import job_of, node_of
 from extender.domain.translate import shape
-
-# -- pods -------------------------------------------------------------------------------------
 
 
 def pod_findings(pod: Pod, index: Index) -> Iterator[Finding]:
@@ -26,7 +25,7 @@ def pod_findings(pod: Pod, index: Index) -> Iterator[Finding]:
             gang=gang.name,
             pod=pod.name,
             job=number or None,
-            node=pod.node or pod.annotations.get(names.NODE, ""),
+            node=node_of(pod),
             message=message,
             advice=advice,
         )
@@ -38,8 +37,8 @@ def pod_findings(pod: Pod, index: Index) -> Iterator[Finding]:
             "If the node does not come back: kubectl delete pod --force; the job keeps its nodes "
             "until then",
         )
-    elif pod.deleting:
-        return  # it is on its way already
+    elif pod.deleting and (not pod.gone_by or index.at <= pod.gone_by + OVERDUE_SECONDS):
+        return  # it is on its way
     elif names.JOB_ID not in pod.annotations:
         if names.GATED in pod.labels and not pod.gated:
             yield tell(Kind.POD_UNGATED, "its gate is gone, and Sluice did not place it", _MEDDLED)
@@ -72,7 +71,9 @@ def _pod_and_job(pod: Pod, number: int, gang: Gang, index: Index) -> tuple[Kind,
         return (
             Kind.POD_JOB_ENDED,
             f"its job is {job.state}, and the pod lives",
-            "Sluice deletes the pod when it runs (see /readyz); without it, delete it",
+            "It was deleted and does not go: see whether its node lives; kubectl delete pod --force"
+            if pod.deleting
+            else "Sluice deletes the pod when it runs (see /readyz); without it, delete it",
         )
     stamp = index.stamp(job)
     if stamp is None or (stamp.namespace, stamp.id) != (gang.namespace, gang.id):
@@ -81,22 +82,22 @@ def _pod_and_job(pod: Pod, number: int, gang: Gang, index: Index) -> tuple[Kind,
         return (
             Kind.POD_JOB_NOT_RUNNING,
             f"its job is {job.state}, and the pod has a node",
-            "slurmctld forgot the start, or the job was requeued or suspended: wait until it runs "
-            "again, or delete the pod",
+            "slurmctld forgot the start, or the job was requeued or suspended: Sluice has it start "
+            "there again, or deletes the pod, when it runs (see /readyz)",
         )
     told = pod.annotations[names.NODE]
     if pod.node and pod.node != told:
         return (
             Kind.POD_ELSEWHERE,
             f"Sluice placed it on node {told}",
-            "Somebody but Sluice bound it: delete the pod",
+            "Somebody else bound it. Sluice deletes the pod when it runs; without it, delete it",
         )
     if told not in {share.name for share in job.shares}:
         return (
             Kind.POD_OUTSIDE_JOB,
             "its job does not hold the node",
-            f"See scontrol show job {number}: if it was shrunk or started again elsewhere, delete "
-            "the pod",
+            f"It was shrunk or started again elsewhere: see scontrol show job {number}. Sluice "
+            "deletes the pod when it runs; without it, delete it",
         )
     return None
 
@@ -125,7 +126,8 @@ def beside_slurm(index: Index) -> Iterator[Finding]:
             namespace=pod.namespace,
             pod=pod.name,
             node=pod.node,
-            message=f"Slurm does not know it and may hand out its {pod.resources.gpus} GPUs again",
+            message="Slurm does not know it, and may hand out again what it holds "
+            f"({pod.resources.gpus} GPUs)",
             advice=_MEDDLED
             if meant
             else f"Delete it and run it through Slurm (label {names.MANAGED}=true), or keep such "
@@ -155,7 +157,7 @@ def same_ranks(number: int, pods: Sequence[Pod], index: Index) -> Iterator[Findi
 def exceeded_shares(job: Job, pods: Sequence[Pod], index: Index) -> Iterator[Finding]:
     there: dict[str, list[Pod]] = defaultdict(list)
     for pod in sorted(pods, key=lambda p: (p.created, p.name)):
-        there[pod.node or pod.annotations.get(names.NODE, "")].append(pod)
+        there[node_of(pod)].append(pod)
     for share in job.shares:
         on_it = there[share.name]
         room = ranks_that_fit(share, shape(on_it))

@@ -152,6 +152,22 @@ CASES: dict[str, tuple[Books, Kind, str, int | None, str, str]] = {
         with_job(job(), job(JobState.PENDING, id=9)),
         Kind.TWO_JOBS, "", 9, "", "has job 7 too",
     ),
+    "its nodes were kept for a restart that did not come": (
+        books(
+            pods=WAITING,
+            jobs=(job(stamp=stamp(started=True, hold=60.0, held=1000.0)), NEXT),
+            at=1061.0,
+        ),
+        Kind.JOB_WITHOUT_PODS, "", 7, "", "no pod of its gang is alive",
+    ),
+    "it does not go": (
+        books(
+            pods=(replace(PODS[0], deleting=True, gone_by=1000.0), *WAITING),
+            jobs=(job(JobState.CANCELLED), NEXT),
+            at=1061.0,
+        ),
+        Kind.POD_JOB_ENDED, "train-0", 7, "n0", "is CANCELLED, and the pod lives",
+    ),
     "the stamp says ended": (
         with_job(job(stamp=stamp(started=True, outcome="all pods have ended"))),
         Kind.JOB_NOT_ENDED, "", 7, "", "all pods have ended",
@@ -349,8 +365,14 @@ def test_a_node_that_left_is_told_with_the_jobs_and_the_pods_on_it() -> None:
 HEALTHY: dict[str, Books] = {
     "nothing at all": Books(),
     "pods that are ending, their job has ended": books(
-        pods=(*(replace(p, deleting=True) for p in PODS), *WAITING),
+        pods=(*(replace(p, deleting=True, gone_by=1000.0) for p in PODS), *WAITING),
         jobs=(job(JobState.PREEMPTED), NEXT),
+        at=1059.0,
+    ),
+    "its nodes are kept for a restart": books(
+        pods=(pod(0, created=1010.0), *WAITING),
+        jobs=(job(stamp=stamp(started=True, hold=60.0, held=1000.0)), NEXT),
+        at=1059.0,
     ),
     "pods that have ended keep their answers": books(
         pods=(*PODS, replace(on(0, job_id=3), phase="Failed", uid="old"), *WAITING)
