@@ -149,9 +149,9 @@ async def _named(slurm: Slurm, pods: Sequence[Pod], jobs: Sequence[Job]) -> list
 async def _look(slurm: Slurm, number: int) -> Job | None:
     job = await slurm.job(number)
     if job is None:
-        job = await slurm.history(number)
-        if job is not None and not job.state.ended:
-            return None  # accounting has not heard of the end: it proves nothing
+        record = next(iter(await slurm.history(number)), None)
+        # accounting that has not heard of an end proves nothing
+        return record if record is not None and record.state.ended else None
     return job
 
 

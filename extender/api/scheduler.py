@@ -73,6 +73,8 @@ class Verbs:
         args = wire.decode_args(body)
         verdict = self._verdict(args.pod)
         self._count[verdict.kind]()
+        if verdict.kind is VerdictKind.RETRY:
+            return failed_filter(verdict.message or WAITING)  # asked again after a pause
         result = wire.FilterResult()
         if args.node_names is not None:
             result.node_names, refused = sift(verdict, args.node_names)

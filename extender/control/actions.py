@@ -18,11 +18,11 @@ from extender.control.journal import Journal
 from extender.control.nodes import NodeLoop
 from extender.control.scheduling import Scheduling
 from extender.control.starts import Starts
-from extender.domain.decision import Action, Confirm, End, Evict, Look, Mark, Release, Submit
+from extender.domain.decision import Action, Confirm, End, Evict, Look, Mark, Release, Submit, Trace
 from extender.domain.endings import disruption_of
-from extender.domain.lifecycle import folded
 from extender.domain.model import Gang, Job, JobRequest, JobState, Namespace, Pod, Stamp
 from extender.domain.policy import Defaults
+from extender.domain.ranks import folded
 from extender.domain.translate import job_request
 from extender.kube.client import STRATEGIC, KubeClient, KubeError, encode
 from extender.kube.patches import disruption, release, timestamp
@@ -77,6 +77,8 @@ class Actions:
                 await self._submit(gang, action)
             case Look(job_id):
                 await self._jobs.look(job_id)
+            case Trace(job_id):
+                await self._jobs.trace(job_id, gang.id)
             case Confirm(job):
                 await self._starts.saved(job)
             case Mark():
@@ -128,6 +130,8 @@ class Actions:
             self._defaults,
             cluster=self._cluster_name,
             attempt=action.attempt,
+            required=action.nodes,
+            fell=action.fell,
             excluded=(known & fits.unfit) | (known - managed.keys()) | (known & set(action.avoid)),
         )
 

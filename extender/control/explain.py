@@ -115,7 +115,7 @@ class Explain:
         return self._jobs.get(decision.job.id) or decision.job
 
     def _nodes(self, job: Job | None) -> tuple[str, ...]:
-        if job is None or job.state.ended:
+        if job is None or not job.state.live:
             return ()
         known = self._cluster.nodes
         held = [share.name for share in job.shares]

@@ -149,7 +149,7 @@ class GangLoop:
         self._record(gang, decision)
         if decision.actions:
             await self._act(gang, decision)
-        over = all(job.state.ended for job in self._jobs.of_gang(gang_id))
+        over = not any(job.state.live for job in self._jobs.of_gang(gang_id))
         if over and not gang.pods and gang_id not in self._cluster.workloads:
             self._forget(gang_id)
 

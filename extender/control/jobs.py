@@ -24,9 +24,12 @@ _REASON_AFTER_SECONDS = 1.0
 _LANDING_SECONDS = 5.0
 """How long after its failure, or Slurm's last failure, a submit may still turn up as a job."""
 _SECOND_LOOK_SECONDS = 30.0
-_SLOW_SECONDS = 2.0
+_SLOW_SECONDS = 1.0
 """An answer that takes longer may come from a slurmctld that was started anew meanwhile."""
 _REASON_EVERY = 5  # beats
+_PURGE_SECONDS = 60.0
+"""A job that was live so lately is still listed when it has ended (MinJobAge is 300 s): one that
+is not has been lost."""
 _PING_SECONDS = 10.0
 """How long Slurm is not asked anything while there are no jobs: /readyz is to know all the same."""
 _log = structlog.get_logger(__name__)
@@ -54,6 +57,7 @@ class JobTable:
         self._resync = resync_seconds
         self._jobs: dict[int, Job] = {}
         self._by_gang: dict[str, set[int]] = {}
+        self._lost: dict[str, Job] = {}  # by gang: no longer slurmctld's
         self._fresh_until: dict[int, float] = {}
         self._looked_at: dict[int, float] = {}  # when the reason was last read
         self._wake = asyncio.Event()
@@ -61,6 +65,7 @@ class JobTable:
         self._next_list = 0.0  # monotonic
         self._unanswered: dict[str, float] = {}  # gang -> from when on a list settles it
         self._beat = 0
+        self._heard = 0.0  # when slurmctld last told states (monotonic)
         self._unfound = ""  # why a job that slurmctld left out could not be looked up
         self.problem = "the list of jobs has not been read yet"
 
@@ -76,16 +81,17 @@ class JobTable:
         return self.certain and gang_id not in self._unanswered
 
     def of_gang(self, gang_id: str) -> list[Job]:
-        return [self._jobs[i] for i in self._by_gang.get(gang_id, ())]
+        known = [self._jobs[i] for i in self._by_gang.get(gang_id, ())]
+        return [*known, self._lost[gang_id]] if gang_id in self._lost else known
 
     def get(self, job_id: int) -> Job | None:
         return self._jobs.get(job_id)
 
     def live(self) -> list[Job]:
-        return [job for job in self._jobs.values() if not job.state.ended]
+        return [job for job in self._jobs.values() if job.state.live]
 
     def gang_ids(self) -> list[str]:
-        return list(self._by_gang)
+        return [*self._by_gang, *(self._lost.keys() - self._by_gang.keys())]
 
     # -- what is known from elsewhere -------------------------------------------------------
 
@@ -96,6 +102,9 @@ class JobTable:
             job = msgspec.structs.replace(job, stamp=before.stamp)
         if job.stamp is None:
             return
+        if before is not None and _another(before, job):
+            self._drop(before.id)
+            self._lose(before)
         self._jobs[job.id] = job
         self._by_gang.setdefault(job.stamp.id, set()).add(job.id)
         if before is None or before.state is not job.state:
@@ -122,6 +131,7 @@ class JobTable:
 
     def forget(self, gang_id: str) -> None:
         """The gang is gone and its jobs have ended."""
+        self._lost.pop(gang_id, None)
         for job_id in self._by_gang.pop(gang_id, ()):
             self._drop(job_id)
 
@@ -149,23 +159,58 @@ class JobTable:
         """Read one job whole. When slurmctld has forgotten it, accounting is asked."""
         before = self._jobs.get(job_id)
         job = await self._slurm.job(job_id)
-        if job is not None and before is not None and _another(before, job):
-            job = None  # slurmctld has lost ours and given its number away
-        if job is None:
-            job = await self._slurm.history(job_id)
-            if job is not None and not job.state.ended:
-                job = None  # accounting has not heard of the end: it proves nothing
-            if job is not None and before is not None and _another(before, job):
-                job = None
-            if job is None:
-                self._drop(job_id)
-                return None
+        if job is None or (before is not None and _another(before, job)):
+            await self._missing(job_id, before)
+            return self._jobs.get(job_id)
         self._looked_at[job_id] = time.monotonic()
         current = self._jobs.get(job_id)
         if current is not before and current is not None and current.state.ended:
             return current  # its end was told meanwhile: this answer may be older
         self.put(job)
         return job
+
+    async def _missing(self, job_id: int, before: Job | None) -> None:
+        """slurmctld has no such job, or gave its number to another."""
+        if before is None or before.stamp is None:
+            return
+        record = await self._record(job_id, before)
+        self._relist()  # a slurmctld that has lost one thing has lost others
+        if record is not None and record.state.ended:
+            if self._jobs.get(job_id) is before:
+                self.put(msgspec.structs.replace(record, stamp=record.stamp or before.stamp))
+            return
+        if self._jobs.get(job_id) is before:
+            self._drop(job_id)
+        if record is not None or time.monotonic() - self._heard < _PURGE_SECONDS:
+            self._lose(before)
+
+    async def trace(self, job_id: int, gang_id: str) -> None:
+        """Find out what became of a job of the gang that is in no list: it has ended, or slurmctld
+        has lost it. Where accounting has no record, nothing is known."""
+        for record in await self._slurm.history(job_id):
+            if record.stamp is not None and record.stamp.id == gang_id:
+                self._keep_lost(gang_id, record)
+                return
+
+    async def _record(self, job_id: int, ours: Job) -> Job | None:
+        """What accounting says of our job."""
+        found = await self._slurm.history(job_id)
+        return next((record for record in found if not _another(ours, record)), None)
+
+    def _lose(self, job: Job) -> None:
+        """The job is gone from slurmctld's memory, though it had not ended."""
+        if job.stamp is not None and job.state.live:
+            _log.warning("slurmctld has lost a job", job=job.id)
+            self._keep_lost(job.stamp.id, job)
+
+    def _keep_lost(self, gang_id: str, job: Job) -> None:
+        if not job.state.ended:
+            known = self._lost.get(gang_id)
+            since = known.ended if known and known.id == job.id else time.time()
+            job = msgspec.structs.replace(job, state=JobState.LOST, ended=since)
+        if self._lost.get(gang_id) != job:
+            self._lost[gang_id] = job
+            self._touched(gang_id)
 
     async def _look_for(self, job_ids: Iterable[int]) -> None:
         """Look at jobs that slurmctld left out. They stay as they are while accounting is away:
@@ -204,7 +249,7 @@ class JobTable:
                 await asyncio.sleep(min(10.0, 0.25 * 2**failures) * (0.67 + 0.66 * random.random()))
                 continue
             if time.monotonic() - now > _SLOW_SECONDS:
-                self._next_list = 0.0
+                self._relist()
             await self._pause(next_all)
 
     def _failed(self, error: SlurmError) -> None:
@@ -213,7 +258,7 @@ class JobTable:
         _log.warning("slurm does not answer", why=str(error))
         due = time.monotonic() + _LANDING_SECONDS
         self._unanswered = dict.fromkeys(self._unanswered, due)
-        self._next_list = 0.0
+        self._relist()
 
     async def _pause(self, next_all: float) -> None:
         """Until the next look: soon while a change is expected, else when ``next_all`` says."""
@@ -246,7 +291,7 @@ class JobTable:
     def _settle(self, listed_at: float) -> None:
         """What became of the submits without an answer, by a list that was begun then."""
         for gang_id, due in list(self._unanswered.items()):
-            there = any(not job.state.ended for job in self.of_gang(gang_id))
+            there = any(job.state.live for job in self.of_gang(gang_id))
             if there or listed_at >= due:
                 del self._unanswered[gang_id]
                 due = time.monotonic() + _SECOND_LOOK_SECONDS  # one that landed later still
@@ -281,9 +326,11 @@ class JobTable:
                 continue  # told of meanwhile: this answer may be older
             if state is JobState.PENDING and job.state is not state:
                 fallen.append(job_id)  # requeued, or forgotten: only the whole job tells
+                self._relist()
             elif state is not job.state:
                 self.put(_changed(job, state))
         await self._look_for([*fallen, *(i for i in asked if i not in states and i in self._jobs)])
+        self._heard = time.monotonic()
         return True
 
     def _least_known(self) -> Job | None:
@@ -320,5 +367,5 @@ def _another(ours: Job, told: Job) -> bool:
     if ours.stamp is None:
         return False
     if told.stamp is not None:
-        return (told.stamp.id, told.stamp.attempt) != (ours.stamp.id, ours.stamp.attempt)
+        return (told.stamp.id, told.stamp.first) != (ours.stamp.id, ours.stamp.first)
     return bool(ours.user and told.user) and ours.user != told.user

@@ -24,6 +24,9 @@ _log = structlog.get_logger(__name__)
 _decode_pod = msgspec.json.Decoder(objects.PodObject).decode
 
 _WAIT: Final = Verdict(VerdictKind.WAIT, message=WAITING)
+_RETRY: Final = Verdict(
+    VerdictKind.RETRY, message="Slurm is not known to hold the node of this pod at present"
+)
 _STARTING: Final = Verdict(VerdictKind.WAIT, message="waits for Sluice to read pods and Slurm jobs")
 _NOT_OPTED_IN: Final = Verdict(
     VerdictKind.WAIT,
@@ -69,6 +72,8 @@ class Scheduling:
         pod = self._cluster.pods.get(uid)
         if pod is None:
             return _STARTING if scheduler else PASS
+        if self._comes_back(pod):
+            return _RETRY
         return _WAIT if self._cluster.opted_in(pod) else _NOT_OPTED_IN
 
     def _placement(self, uid: str) -> Placement | None:
@@ -86,6 +91,15 @@ class Scheduling:
         if job.shares and all(share.name != placement.node for share in job.shares):
             return None
         return placement
+
+    def _comes_back(self, pod: Pod) -> bool:
+        """The pod was released for a job that is not known to run: it has yet to be looked up, or
+        slurmctld has put it back. No change of the pod will wake kube-scheduler up."""
+        written = _written(pod)
+        if written is None or pod.gated:
+            return False
+        job = self._jobs.get(written.job_id)
+        return job is None or (job.state.live and job.state is not JobState.RUNNING)
 
     def _is_of(self, pod: Pod, stamp: Stamp) -> bool:
         return stamp.namespace == pod.namespace and stamp.id == self._cluster.gang_of(pod.uid)
@@ -113,6 +127,10 @@ class Scheduling:
             return f"pod {namespace}/{name} is not in Sluice's memory yet; bind again"
         if pod.deleting:
             return f"pod {namespace}/{name} is being deleted"
+        if not pod.gated and names.JOB_ID not in pod.annotations:
+            # Its gate would have told that they are written. Without them nobody would know the
+            # pod for Slurm's once it is bound.
+            return f"the answers of pod {namespace}/{name} are not written yet; bind again"
         placement = self._placement(uid)
         if placement is None:
             return f"Slurm holds no node for pod {namespace}/{name} at present"

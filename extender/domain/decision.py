@@ -24,15 +24,27 @@ class GangState(StrEnum):
 
 
 class Submit(Struct, frozen=True):
-    """Queue one Slurm job for these pods, on none of the nodes to ``avoid``."""
+    """Queue one Slurm job for these pods, on none of the nodes to ``avoid``.
+
+    With ``nodes`` it takes the place of a job that slurmctld has lost (at ``fell``): the pods run
+    on these nodes already.
+    """
 
     attempt: int
     pods: tuple[Pod, ...]
     avoid: tuple[str, ...] = ()
+    nodes: tuple[str, ...] = ()
+    fell: float = 0.0
 
 
 class Look(Struct, frozen=True):
     """Read one job whole: its allocation is needed."""
+
+    job_id: int
+
+
+class Trace(Struct, frozen=True):
+    """Find out what became of a job that pods name and that Slurm's list lacks."""
 
     job_id: int
 
@@ -90,7 +102,7 @@ class Evict(Struct, frozen=True):
     state: JobState | None = None
 
 
-Action = Submit | Look | Confirm | Mark | Release | End | Evict
+Action = Submit | Look | Trace | Confirm | Mark | Release | End | Evict
 
 
 class Decision(Struct, frozen=True):

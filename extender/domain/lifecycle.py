@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 import msgspec
-from ClusterShell.NodeSet import NodeSet
 
 from extender.domain.decision import (
     Action,
@@ -26,8 +25,24 @@ from extender.domain.decision import (
 )
 from extender.domain.model import Gang, GangKind, Job, JobState, Node, Pod
 from extender.domain.placement import Misfit, NodesGone, assign, slots
-from extender.domain.ranks import allocation_of, exit_code, held, job_of, node_of, ranks_waiting
+from extender.domain.ranks import (
+    exit_code,
+    folded,
+    held,
+    job_of,
+    living_on,
+    node_of,
+    ranks_waiting,
+)
 from extender.domain.reasons import waiting
+from extender.domain.recovery import (
+    leave_moved,
+    leave_requeued,
+    replace_lost,
+    stranded_pods,
+    take_over,
+    wait_fallen,
+)
 from extender.domain.restarts import ended_as_a_whole, renewed, restarts_as_a_whole
 from extender.domain.submitting import sentence, submission
 from extender.domain.translate import shape
@@ -35,8 +50,6 @@ from extender.domain.translate import shape
 INCOMPLETE_GRACE_SECONDS = 30.0
 """How long an allocation waits for a pod that its workload is replacing, or for a node that
 Kubernetes no longer has."""
-FELL_PATIENCE_SECONDS = 120.0
-"""How long pods stay whose job slurmctld has put back into its queue."""
 OVERDUE_SECONDS = 60.0
 """How long after its grace a pod that does not go is waited for: its node may be dead."""
 
@@ -54,12 +67,14 @@ def decide(
     ``jobs`` are all Slurm jobs stamped with the gang's id, ``nodes`` the managed nodes by name.
     ``certain``: ``jobs`` is complete; without it nothing is submitted.
     """
-    live = sorted((j for j in jobs if not j.state.ended), key=lambda job: _preference(gang, job))
+    live = sorted((j for j in jobs if j.state.live), key=lambda job: _preference(gang, job))
     ended = sorted((j for j in jobs if j.state.ended), key=lambda job: -job.id)
+    stranded = stranded_pods(gang, jobs)
     if not live:
-        return _without_job(gang, ended, now, certain)
+        lost = next((j for j in jobs if j.state is JobState.LOST), None)
+        return _without_job(gang, ended, lost, stranded, nodes, now, certain)
     job, spare = live[0], live[1:]
-    decided = _with_job(gang, job, nodes, now)
+    decided = _with_job(gang, job, stranded, nodes, now)
     first = _doubles(gang, job, spare) + _strays(gang, ended)
     if not first:
         return decided
@@ -68,19 +83,14 @@ def decide(
 
 def _preference(gang: Gang, job: Job) -> tuple[bool, bool, int]:
     """Of several live jobs keep the one with pods on it, else one that runs, else the oldest."""
-    return (not _living(gang, job), job.state is not JobState.RUNNING, job.id)
-
-
-def _living(gang: Gang, job: Job) -> list[Pod]:
-    """The pods that hold what the job has allocated; one that is being deleted does so too."""
-    return [p for p in gang.pods if job_of(p) == job.id and not p.terminal]
+    return (not living_on(gang, job), job.state is not JobState.RUNNING, job.id)
 
 
 def _doubles(gang: Gang, job: Job, spare: Sequence[Job]) -> tuple[Action, ...]:
     """Jobs too many: their pods go first, if they have any."""
     actions: list[Action] = []
     for double in spare:
-        on_it = _living(gang, double)
+        on_it = living_on(gang, double)
         why = f"the gang has Slurm job {job.id}, job {double.id} is one too many"
         actions += [Evict(p, sentence(why)) for p in on_it if not p.deleting]
         if not on_it:
@@ -91,28 +101,35 @@ def _doubles(gang: Gang, job: Job, spare: Sequence[Job]) -> tuple[Action, ...]:
 # -- without a live job -----------------------------------------------------------------------
 
 
-def _without_job(gang: Gang, ended: Sequence[Job], now: float, certain: bool) -> Decision:
+def _without_job(
+    gang: Gang,
+    ended: Sequence[Job],
+    lost: Job | None,
+    stranded: list[Pod],
+    nodes: Mapping[str, Node],
+    now: float,
+    certain: bool,
+) -> Decision:
     """``ended`` are the gang's jobs that were, the newest first."""
     present = [p for p in gang.pods if not p.terminal]
-    newest = ended[0] if ended else None
+    newest = max([*ended, *([lost] if lost else [])], key=_attempt, default=None)
     if not present:
         return Decision(GangState.DONE, "All pods have ended.", job=newest)
     if not certain:
         return Decision(GangState.CHECKING, "Sluice is reading Slurm's list of jobs.")
     losses = [(job, p) for job in ended for p in present if _was_in(p, job)]
     if any(not _overdue(p, now) for _, p in losses):
-        lost = losses[0][0]
+        over = losses[0][0]
         leaving = {p.uid: _evict(p, job) for job, p in losses if not p.deleting}
-        why = f"{_ended(lost)}; its pods are ending."
-        return Decision(GangState.ENDING, why, tuple(leaving.values()), lost)
-    left = {p.uid for _, p in losses}
-    if stranded := [p for p in present if job_of(p) and p.uid not in left]:
-        return Decision(
-            GangState.LOST,
-            f"Slurm knows no job {job_of(stranded[0])}, on whose nodes {len(stranded)} pods run. "
-            "They are left alone; delete them if the job was ended on purpose.",
-        )
+        why = f"{_ended(over)}; its pods are ending."
+        return Decision(GangState.ENDING, why, tuple(leaving.values()), over)
+    if stranded:
+        return replace_lost(gang, lost, stranded, nodes, now)
     return submission(gang, newest, now, avoid=[node_of(p) for _, p in losses])
+
+
+def _attempt(job: Job) -> tuple[int, int]:
+    return (job.stamp.attempt if job.stamp else 0, job.id)
 
 
 def _strays(gang: Gang, ended: Sequence[Job]) -> tuple[Evict, ...]:
@@ -149,18 +166,23 @@ def _overdue(pod: Pod, now: float) -> bool:
 # -- with a live job --------------------------------------------------------------------------
 
 
-def _with_job(gang: Gang, job: Job, nodes: Mapping[str, Node], now: float) -> Decision:
+def _with_job(
+    gang: Gang, job: Job, stranded: list[Pod], nodes: Mapping[str, Node], now: float
+) -> Decision:
+    living = living_on(gang, job) + stranded
     present = [p for p in gang.pods if not p.terminal]
     if not present:
         return ended_as_a_whole(gang, job, now)
     if job.state is JobState.PENDING:
-        return _queued(gang, job, present, nodes, now)
+        return _queued(gang, job, present, living, nodes, now)
     if job.state is not JobState.RUNNING:
         return Decision(GangState.QUEUED, f"Slurm job {job.id} is {job.state}.", job=job)
     if not job.shares:
         look = Look(job.id)
         return Decision(GangState.STARTING, f"Slurm job {job.id} has started.", (look,), job)
-    decided = restarts_as_a_whole(gang, job, now) if not _living(gang, job) else None
+    decided = None if living else restarts_as_a_whole(gang, job, now)
+    decided = decided or take_over(gang, job, stranded, nodes)
+    decided = decided or leave_moved(job, living)
     decided = decided or _allocated(gang, job, nodes, present, now)
     stamping = any(isinstance(a, End | Mark) for a in decided.actions)
     if (job.stamp and job.stamp.started) or stamping:
@@ -172,12 +194,17 @@ def _with_job(gang: Gang, job: Job, nodes: Mapping[str, Node], now: float) -> De
 
 
 def _queued(
-    gang: Gang, job: Job, present: list[Pod], nodes: Mapping[str, Node], now: float
+    gang: Gang,
+    job: Job,
+    present: list[Pod],
+    living: list[Pod],
+    nodes: Mapping[str, Node],
+    now: float,
 ) -> Decision:
     stamp = job.stamp
     requeued = stamp is not None and job.restarts > stamp.restarts
-    if living := _living(gang, job):
-        return _requeued(job, living) if requeued else _fallen(job, living, nodes, now)
+    if living:
+        return leave_requeued(job, living) if requeued else wait_fallen(job, living, nodes, now)
     if stamp and stamp.fell:
         why = "its pods have ended while it was back in the queue"
         return _given_back(job, exit_code(gang, job), why)
@@ -202,36 +229,6 @@ def _is_later(pod: Pod, job: Job) -> bool:
     return not job_of(pod) and job.stamp is not None and pod.created > job.stamp.newest
 
 
-def _requeued(job: Job, living: list[Pod]) -> Decision:
-    """Slurm took the nodes away to run the job again later; the start that follows is another."""
-    why = f"Slurm has requeued job {job.id}"
-    leaving = tuple(Evict(p, why, JobState.PREEMPTED) for p in living if not p.deleting)
-    return Decision(GangState.ENDING, f"{why}; its pods are ending.", leaving, job)
-
-
-def _fallen(job: Job, living: list[Pod], nodes: Mapping[str, Node], now: float) -> Decision:
-    """slurmctld was killed before it had saved the start. The pods run on: the job is made to
-    start on their nodes again, and only when Slurm has given those away do the pods go."""
-    stamp = job.stamp
-    theirs = allocation_of(living)
-    if stamp is None or not nodes.keys() >= set(theirs):
-        why = f"Slurm has put job {job.id} back into its queue; its pods are left alone."
-        return Decision(GangState.QUEUED, why, job=job)
-    if not stamp.fell:
-        fell = msgspec.structs.replace(stamp, fell=now, started=False)
-        why = f"Slurm has forgotten that job {job.id} runs; it is to start again on its nodes."
-        return Decision(GangState.QUEUED, why, (Mark(job, fell, theirs),), job)
-    if now - stamp.fell < FELL_PATIENCE_SECONDS:
-        why = (
-            f"Slurm has put job {job.id} back into its queue while its pods run; they are left "
-            "alone while their nodes may still be had."
-        )
-        return Decision(GangState.QUEUED, why, job=job)
-    why = f"Slurm has given the nodes of job {job.id} to others after it had forgotten its start"
-    leaving = tuple(Evict(p, why, JobState.NODE_FAIL) for p in living if not p.deleting)
-    return Decision(GangState.ENDING, f"{why}; its pods are ending.", leaving, job)
-
-
 # -- allocated
 
 
@@ -239,8 +236,6 @@ def _allocated(
     gang: Gang, job: Job, nodes: Mapping[str, Node], present: list[Pod], now: float
 ) -> Decision:
     placed = [p for p in gang.pods if job_of(p) == job.id]
-    if moved := _moved(job, placed):
-        return moved
     unplaced = [p for p in present if not job_of(p) and not p.deleting]
     if not unplaced:
         return _running(job, present)
@@ -271,17 +266,6 @@ def _some_have_ended(job: Job, placed: list[Pod]) -> bool:
     """Pods of this attempt have run and ended: the rest of it is not waited for as for a start."""
     after = job.stamp.after if job.stamp else 0.0
     return any(p.terminal and p.created > after for p in placed)
-
-
-def _moved(job: Job, placed: list[Pod]) -> Decision | None:
-    """Pods on nodes that the job does not hold (any more) have to go."""
-    held_nodes = {share.name for share in job.shares}
-    astray = [p for p in placed if not p.terminal and node_of(p) not in held_nodes]
-    if not astray:
-        return None
-    why = f"Slurm runs job {job.id} without node {node_of(astray[0])} now"
-    leaving = tuple(Evict(p, why, JobState.NODE_FAIL) for p in astray if not p.deleting)
-    return Decision(GangState.ENDING, f"{why}; pods there are ending.", leaving, job)
 
 
 def _misfit(
@@ -316,11 +300,3 @@ def _incomplete(job: Job, have: int, want: int, now: float) -> Decision:
         return Decision(GangState.STARTING, f"{reason}; it waits for the rest.", job=job)
     end = End(job, 0, reason)
     return Decision(GangState.FORMING, f"{reason}; the nodes are given back.", (end,), job)
-
-
-# -- readings ---------------------------------------------------------------------------------
-
-
-def folded(nodes: Sequence[str]) -> str:
-    """Node names as Slurm folds them; once a gang, since it costs as much as a patch."""
-    return str(NodeSet.fromlist(list(nodes)))

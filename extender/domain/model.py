@@ -81,6 +81,7 @@ class Workload(Struct, frozen=True, kw_only=True):
     finished: bool = False
     deleting: bool = False
     active_deadline_seconds: int | None = None
+    completed: frozenset[int] = frozenset()  # indexes that have succeeded, their pods may be gone
 
 
 class Namespace(Struct, frozen=True):
@@ -130,6 +131,7 @@ class Gang(Struct, frozen=True, kw_only=True):
 class Stamp(Struct, frozen=True, kw_only=True, omit_defaults=True, rename={"namespace": "ns"}):
     """What Sluice writes into a Slurm job's admin comment, as JSON, to know it again.
 
+    ``attempt`` counts up also within a job, ``first`` is the one that it was submitted for.
     ``newest`` is the creation time of the youngest pod of the attempt: a younger pod of the same
     gang replaces one of them or belongs to a later attempt. ``after`` is the same of the attempt
     before, where one job serves several: pods up to then are history. Written later: ``started``,
@@ -144,6 +146,7 @@ class Stamp(Struct, frozen=True, kw_only=True, omit_defaults=True, rename={"name
     kind: GangKind
     id: str  # Gang.id
     attempt: int = 1
+    first: int = 1
     size: int = 1
     newest: float = 0.0
     after: float = 0.0
@@ -171,6 +174,12 @@ class JobState(StrEnum):
     DEADLINE = "DEADLINE"
     OUT_OF_MEMORY = "OUT_OF_MEMORY"
     UNKNOWN = "UNKNOWN"
+    LOST = "LOST"  # not Slurm's: slurmctld no longer knows the job, accounting has it running
+
+    @property
+    def live(self) -> bool:
+        """slurmctld has the job and it has not ended."""
+        return not self.ended and self is not JobState.LOST
 
     @property
     def ended(self) -> bool:
@@ -179,6 +188,7 @@ class JobState(StrEnum):
             JobState.RUNNING,
             JobState.SUSPENDED,
             JobState.UNKNOWN,
+            JobState.LOST,
         )
 
 
@@ -239,6 +249,7 @@ class JobRequest(Struct, frozen=True, kw_only=True):
     dependency: str = ""
     comment: str = ""
     hold: bool = False
+    required_nodes: tuple[str, ...] = ()  # of a job that takes the place of one that was lost
     excluded_nodes: tuple[str, ...] = ()  # Slurm names that Kubernetes could not use
 
 

@@ -20,6 +20,16 @@ def node_of(pod: Pod) -> str:
     return pod.node or pod.annotations.get(NODE, "")
 
 
+def living_on(gang: Gang, job: Job) -> list[Pod]:
+    """The pods that hold what the job has allocated; one that is being deleted does so too."""
+    return [p for p in gang.pods if job_of(p) == job.id and not p.terminal]
+
+
+def folded(nodes: Sequence[str]) -> str:
+    """Node names as Slurm folds them; once a gang, since it costs as much as a patch."""
+    return str(NodeSet.fromlist(list(nodes)))
+
+
 def allocation_of(placed: Sequence[Pod]) -> tuple[str, ...]:
     """All nodes that the job of these pods held when they were released, also those whose pods have
     ended since."""
@@ -67,8 +77,11 @@ def ranks_done(gang: Gang) -> int:
 
     Pods without an owner that have ended are what is left of an earlier gang of the name.
     """
-    done = [p for p in gang.pods if p.phase == "Succeeded" and p.owner]
-    return len(one_per_rank(done)) if gang.kind is not GangKind.POD else 0
+    if gang.kind is GangKind.POD:
+        return 0
+    done = one_per_rank(p for p in gang.pods if p.phase == "Succeeded" and p.owner)
+    completed = gang.workload.completed if gang.workload else frozenset()
+    return len(completed) + sum(1 for p in done if rank_key(p) not in completed)
 
 
 def exit_code(gang: Gang, job: Job) -> int:

@@ -66,10 +66,13 @@ def job_request(
     cluster: str,
     attempt: int,
     excluded: Iterable[str] = (),
+    required: Sequence[str] = (),
+    fell: float = 0.0,
 ) -> JobRequest:
     """The job for these pods (the waiting ones of the gang, one a rank).
 
     ``fit`` is of these pods, ``excluded`` are Slurm names that Kubernetes could not use.
+    ``required`` are the nodes where the pods run already, since their job was lost at ``fell``.
     ``Refusal`` with a sentence when the request can never work.
     """
     asked = _agreed_annotations(gang, pods)
@@ -86,12 +89,14 @@ def job_request(
             kind=gang.kind,
             id=gang.id,
             attempt=attempt,
+            first=attempt,
             size=len(pods),
             newest=max((p.created for p in pods), default=0.0),
+            fell=fell,
             hold=_duration(asked, names.HOLD_ON_RESTART),
         ),
         tasks=len(pods),
-        least_nodes=_least_nodes(len(pods), rank, fit.usable),
+        least_nodes=len(required) or _least_nodes(len(pods), rank, fit.usable),
         cpus_per_task=rank.cpus,
         memory_mib_per_task=rank.memory_mib,
         gpus_per_task=rank.gpus,
@@ -110,7 +115,8 @@ def job_request(
         dependency=_text(asked, names.DEPENDENCY),
         comment=_text(asked, names.COMMENT),
         hold=_boolean(asked, names.HOLD),
-        excluded_nodes=tuple(sorted(excluded, key=natural)),
+        required_nodes=tuple(sorted(required, key=natural)),
+        excluded_nodes=tuple(sorted(set(excluded) - set(required), key=natural)),
     )
 
 

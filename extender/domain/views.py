@@ -16,6 +16,7 @@ class VerdictKind(StrEnum):
     PASS = "pass"  # not Sluice's pod: leave all nodes as they are
     NODE = "node"  # Slurm chose this one node
     WAIT = "wait"  # no node yet
+    RETRY = "retry"  # a node, but not at present: ask again soon, also when nothing changes
 
 
 class Verdict(Struct, frozen=True):

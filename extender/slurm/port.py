@@ -57,8 +57,9 @@ class Slurm(Protocol):
     async def jobs(self) -> Sequence[Job]:
         """Every job that carries a stamp of ours. Expensive: at start and on doubt only."""
 
-    async def history(self, job_id: int) -> Job | None:
-        """What accounting says of a job that slurmctld forgot; ``None`` when it has no record."""
+    async def history(self, job_id: int) -> Sequence[Job]:
+        """What accounting says of the jobs that had this number, the newest first: slurmctld gives
+        numbers again when it has lost its state."""
 
     async def mark(self, job_id: int, stamp: Stamp, nodes: Sequence[str] = ()) -> None:
         """Rewrite the job's stamp. Being an update, it also makes slurmctld save its state. With

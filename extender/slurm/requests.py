@@ -57,6 +57,7 @@ def describe(request: JobRequest, group: str) -> JobDescription:
         dependency=request.dependency or UNSET,
         comment=request.comment or UNSET,
         hold=request.hold or UNSET,
+        required_nodes=list(request.required_nodes) or UNSET,
         excluded_nodes=list(request.excluded_nodes) or UNSET,
     )
 

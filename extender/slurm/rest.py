@@ -142,7 +142,7 @@ class RestSlurm:
             return await self.job(job.id)
         return job
 
-    async def history(self, job_id: int) -> Job | None:
+    async def history(self, job_id: int) -> Sequence[Job]:
         answer = await self._restd.call(
             "GET",
             f"job/{job_id}",
@@ -151,8 +151,7 @@ class RestSlurm:
             service="slurmdb",
         )
         records = [reading.recorded(record) for record in answer.jobs or ()]
-        # Job ids start again at MaxJobId: the newest is meant.
-        return max(records, key=lambda job: job.submitted, default=None)
+        return sorted(records, key=lambda job: -job.submitted)
 
     async def mark(self, job_id: int, stamp: Stamp, nodes: Sequence[str] = ()) -> None:
         await self._restd.call(

@@ -227,6 +227,7 @@ class JobDescription(Struct, frozen=True, kw_only=True):
     dependency: str | UnsetType = UNSET
     comment: str | UnsetType = UNSET
     hold: bool | UnsetType = UNSET
+    required_nodes: list[str] | UnsetType = UNSET
     excluded_nodes: list[str] | UnsetType = UNSET
 
 

@@ -37,10 +37,10 @@ class Answers:
         self.meanwhile()
         return list(self.told.values())
 
-    async def history(self, job_id: int) -> Job | None:
+    async def history(self, job_id: int) -> Sequence[Job]:
         if self.accounting_away:
             raise SlurmUnavailable("slurmdbd does not answer")
-        return self.records.get(job_id)
+        return [self.records[job_id]] if job_id in self.records else []
 
 
 def following(slurm: Any) -> JobTable:

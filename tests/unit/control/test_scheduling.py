@@ -110,7 +110,7 @@ async def test_annotations_are_believed_only_as_far_as_slurm_agrees(
 ) -> None:
     world.jobs.put(held)
     world.see(pretender)
-    assert world.verdict(pretender).kind is VerdictKind.WAIT
+    assert world.verdict(pretender).kind in (VerdictKind.WAIT, VerdictKind.RETRY)
     assert "holds no node" in await world.bind(pretender, pretender.annotations[names.NODE])
     assert world.api.calls == []
 
@@ -164,3 +164,26 @@ async def test_a_bind_to_nowhere_says_why(world: World) -> None:
     world.jobs.put(RUNNING)
     world.cluster.pod_seen(placed(0, "n0"))
     assert "pods train-0 not found" in await world.bind(placed(0, "n0"), "n0")
+
+
+async def test_no_pod_is_bound_before_its_answers_are_written(world: World) -> None:
+    """A pod without a gate: bound without answers, nobody would know it for Slurm's."""
+    ungated = pod(0, gates=())
+    world.see(ungated)
+    world.jobs.put(RUNNING)
+    world.scheduling.expect(ungated, "n0", 7)
+    assert world.verdict(ungated).node == "n0"
+    assert "not written yet" in await world.bind(ungated, "n0")
+    world.see(placed(0, "n0"))
+    assert await world.bind(ungated, "n0") == ""
+
+
+@pytest.mark.parametrize("known", [None, job(JobState.PENDING, size=2)])
+def test_a_released_pod_whose_job_is_not_known_to_run_is_asked_for_again(
+    world: World, known: Job | None
+) -> None:
+    """Nothing about the pod will change that could wake kube-scheduler up."""
+    world.see(placed(0, "n0"))
+    if known:
+        world.jobs.put(known)
+    assert world.verdict(placed(0, "n0")).kind is VerdictKind.RETRY

@@ -18,6 +18,7 @@ from extender.domain.decision import (
     Nodes,
     Release,
     Submit,
+    Trace,
 )
 from extender.domain.lifecycle import (
     INCOMPLETE_GRACE_SECONDS,
@@ -88,6 +89,15 @@ def test_ranks_that_succeeded_are_not_asked_for_again() -> None:
     (submit,) = seen(gang(done, pod(1, created=300.0), size=2), job(JobState.FAILED)).actions
     assert isinstance(submit, Submit)
     assert [p.name for p in submit.pods] == ["train-1"]
+
+
+def test_nor_ranks_whose_succeeded_pods_are_gone() -> None:
+    """The Job counts them still, and makes only the others anew."""
+    owner = workload(4, completed=frozenset({0, 1}))
+    rest = gang(pod(2), pod(3), size=4, workload=owner)
+    (submit,) = seen(rest, job(JobState.NODE_FAIL, stamp=stamp(newest=50.0))).actions
+    assert isinstance(submit, Submit)
+    assert len(submit.pods) == 2
 
 
 def named(*names_: str, **more: Any) -> tuple[Pod, ...]:
@@ -319,8 +329,9 @@ def test_done_gangs_are_left_alone() -> None:
 
 
 def test_no_pod_is_deleted_because_slurm_forgot_its_job() -> None:
+    """What became of it is found out; until then nothing is done."""
     decision = seen(gang(*(placed(i, f"n{i}", node=f"n{i}") for i in range(4))))
-    assert (decision.state, decision.actions) == (GangState.LOST, ())
+    assert (decision.state, decision.actions) == (GangState.LOST, (Trace(7),))
 
 
 def test_of_two_live_jobs_the_one_with_pods_stays() -> None:

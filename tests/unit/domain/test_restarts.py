@@ -16,14 +16,15 @@ from extender.domain.decision import (
     Mark,
     Release,
     Submit,
+    Trace,
 )
 from extender.domain.lifecycle import (
-    FELL_PATIENCE_SECONDS,
     INCOMPLETE_GRACE_SECONDS,
     OVERDUE_SECONDS,
     decide,
 )
 from extender.domain.model import Gang, GangKind, Job, JobState, Pod
+from extender.domain.recovery import FELL_PATIENCE_SECONDS
 from tests.builders import gang, job, nodes, placed, pod, share, stamp, workload
 
 NODES = nodes("n0", "n1", "n2")
@@ -291,3 +292,53 @@ def test_named_gangs_restart_as_jobs_do() -> None:
     assert isinstance(end, End)
     kept = seen(whole, running(told=KEPT), now=410.0).actions
     assert [type(a) for a in kept] == [Mark]
+
+
+# -- slurmctld loses a job
+
+
+def lost(at: float = 380.0) -> Job:
+    return job(JobState.LOST, stamp=stamp(2), ended=at)
+
+
+def test_that_a_job_is_lost_has_to_be_certain() -> None:
+    decision = seen(gang(*alive()), lost(at=398.0))
+    assert (decision.state, decision.actions) == (GangState.LOST, (Trace(7),))
+
+
+def test_another_takes_the_place_of_a_lost_one_on_the_same_nodes() -> None:
+    (submit,) = seen(gang(*alive()), lost()).actions
+    assert isinstance(submit, Submit)
+    assert (submit.attempt, submit.nodes, submit.fell) == (2, ("n0", "n1"), 400.0)
+
+
+def test_it_takes_the_pods_over_as_they_are() -> None:
+    eight = running(id=8, stamp=stamp(2, attempt=2, fell=400.0, started=True))
+    taken = seen(gang(*alive()), lost(), eight).actions
+    assert [(r.rank, r.node, r.job_id) for r in taken if isinstance(r, Release)] == [
+        (0, "n0", 8),
+        (1, "n1", 8),
+    ]
+    ours = [placed(i, f"n{i}", 8, node=f"n{i}", phase="Running") for i in range(2)]
+    decision = seen(gang(*ours), lost(), eight)
+    assert (decision.state, decision.actions) == (GangState.RUNNING, ())
+
+
+def test_pods_wait_for_it_as_long_as_for_one_that_fell() -> None:
+    eight = job(id=8, stamp=stamp(2, attempt=2, fell=400.0))
+    assert seen(gang(*alive()), lost(), eight, now=401.0).actions == ()
+    late = seen(gang(*alive()), lost(), eight, now=400.0 + FELL_PATIENCE_SECONDS).actions
+    assert [type(a) for a in late] == [Evict, Evict]
+
+
+def test_nothing_takes_the_place_of_a_job_whose_pods_go_or_whose_nodes_are_gone() -> None:
+    going = [msgspec.structs.replace(p, deleting=True) for p in alive()]
+    astray = [*alive()[:1], placed(1, "n9", node="n9")]
+    for pods in (going, astray):
+        assert [type(a) for a in seen(gang(*pods), lost()).actions] == [Trace]
+
+
+def test_a_queued_job_that_was_lost_is_simply_submitted_again() -> None:
+    (submit,) = seen(gang(pod(0), pod(1)), lost()).actions
+    assert isinstance(submit, Submit)
+    assert (submit.attempt, submit.nodes) == (2, ())

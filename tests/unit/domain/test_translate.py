@@ -170,7 +170,13 @@ def test_time_limit_annotation_then_deadline_then_default(
 
 def test_excluded_never_required() -> None:
     assert request(gang(pod(0)), excluded={"n10", "n3"}).excluded_nodes == ("n3", "n10")
-    assert not [f for f in JobRequest.__struct_fields__ if "required" in f]
+    assert request(gang(pod(0)), excluded={"n10", "n3"}).required_nodes == ()
+
+
+def test_a_job_in_place_of_one_that_was_lost_is_for_the_same_nodes() -> None:
+    again = request(gang(pod(0)), excluded={"n0", "n3"}, required=("n1", "n0"), fell=5.0)
+    assert (again.required_nodes, again.excluded_nodes) == (("n0", "n1"), ("n3",))
+    assert (again.least_nodes, again.stamp.fell) == (2, 5.0)
 
 
 @pytest.mark.parametrize(
