@@ -83,6 +83,10 @@ class _Handler(BaseHTTPRequestHandler):
     owner: Tap
     _connection: http.client.HTTPConnection | None = None
 
+    def handle(self) -> None:
+        with suppress(ConnectionError):  # Sluice was killed
+            super().handle()
+
     def _pass_on(self) -> None:
         started = time.time()
         body = self.rfile.read(int(self.headers.get("Content-Length", 0)))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from copy import deepcopy
 from pathlib import Path
 from typing import Any
@@ -17,6 +17,7 @@ from tests.harness.errors import HarnessError
 from tests.harness.runs import Run
 
 ROOT = Path(__file__).parents[2]
+PROGRAM = ("-m", "extender")
 
 
 class Sluice:
@@ -51,10 +52,12 @@ class Sluice:
         *,
         ready_seconds: float = 60.0,
         wait: bool = True,
+        program: Sequence[str] = PROGRAM,
     ) -> Sluice:
         """Start it with config/sluice.yaml, the stack's values, and ``settings`` merged over both.
 
-        Returns when /readyz answers 200 (unless ``wait`` is false). Raises HarnessError.
+        Returns when /readyz answers 200 (unless ``wait`` is false). ``program``: Python's arguments
+        for another entry point with the same commands. Raises HarnessError.
         """
         shipped = yaml.safe_load((ROOT / "config" / "sluice.yaml").read_text()) or {}
         content = merge(merge(shipped, self._settings), settings or {})
@@ -62,7 +65,7 @@ class Sluice:
         self._child = Child(
             self._run,
             "sluice",
-            [sys.executable, "-m", "extender", "serve", "--config", self.config_file],
+            [sys.executable, *program, "serve", "--config", self.config_file],
             env=os.environ | dict(env or {}),
             cwd=ROOT,
             patience_seconds=15.0,
