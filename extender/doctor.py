@@ -17,7 +17,7 @@ import msgspec
 from extender.connect import defaults, kube_of, slurm_of
 from extender.domain.books.compare import disagreements
 from extender.domain.books.findings import Books, Finding, Terms
-from extender.domain.model import Job, Pod
+from extender.domain.model import Job, JobState, Pod
 from extender.domain.ranks import job_of
 from extender.kube import objects
 from extender.kube.client import KubeClient, KubeError, KubeUnavailable
@@ -148,11 +148,12 @@ async def _named(slurm: Slurm, pods: Sequence[Pod], jobs: Sequence[Job]) -> list
 
 async def _look(slurm: Slurm, number: int) -> Job | None:
     job = await slurm.job(number)
-    if job is None:
-        record = next(iter(await slurm.history(number)), None)
-        # accounting that has not heard of an end proves nothing
-        return record if record is not None and record.state.ended else None
-    return job
+    if job is not None:
+        return job
+    record = next(iter(await slurm.history(number)), None)
+    if record is None or record.state.ended:
+        return record
+    return msgspec.structs.replace(record, state=JobState.LOST)
 
 
 # -- telling ----------------------------------------------------------------------------------
@@ -163,7 +164,7 @@ def as_text(report: Report) -> str:
     books = report.books
     read_last = (
         f"{len(books.pods)} living pods, {len(books.nodes)} nodes; in Slurm "
-        f"{sum(not job.state.ended for job in books.jobs)} live jobs, "
+        f"{sum(job.state.live for job in books.jobs)} live jobs, "
         f"{len(books.slurm_nodes)} nodes"
     )
     if not report.findings:

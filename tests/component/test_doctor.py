@@ -184,11 +184,12 @@ async def test_jobs_that_slurmctld_forgot_are_looked_up_in_accounting(cluster: C
     ]
 
 
-async def test_accounting_that_has_not_heard_of_the_end_proves_nothing(cluster: Cluster) -> None:
+async def test_a_job_that_slurmctld_lost_and_accounting_has_as_running(cluster: Cluster) -> None:
     forgotten = await cluster.run("forgotten")
     del cluster.slurmrestd.slurmctld.jobs[forgotten]
     (finding,) = (await cluster.examine()).findings
     assert (finding.kind, finding.job) == (Kind.POD_JOB_UNKNOWN, forgotten)
+    assert "accounting has as running" in finding.message
 
 
 @pytest.mark.parametrize("comment", ["", "a note", '{"sluice": "kubernetes", "id": '])

@@ -20,7 +20,7 @@ class Index:
         self.namespaces = {n.name: n for n in books.namespaces}
         self.nodes = {n.name: n for n in books.nodes}
         self.jobs = {job.id: job for job in books.jobs}
-        self.live = [j for j in books.jobs if not j.state.ended and self.stamp(j)]
+        self.live = [j for j in books.jobs if j.state.live and self.stamp(j)]
         self.live_ids = {job.id for job in self.live}
         self.living = [p for p in books.pods if not p.terminal]
         self.ours = [p for p in self.living if self._opted_in(p)]
@@ -68,16 +68,32 @@ class Index:
         }
         return gangs, {pod.uid: gang for gang in gangs.values() for pod in gang.pods}
 
+    def _pods_of(self, stamp: Stamp) -> Sequence[Pod]:
+        gang = self.gangs.get((stamp.namespace, stamp.id))
+        if stamp.kind is GangKind.POD and not gang:  # its Job may have become a gang since
+            return [p for p in self.ours if p.uid == stamp.id]
+        return gang.pods if gang else ()
+
     def waiting(self, job: Job) -> list[Pod]:
         """The pods of the job's gang that are not placed in any job."""
         stamp = job.stamp
         if stamp is None:
             return []
-        gang = self.gangs.get((stamp.namespace, stamp.id))
-        pods: Sequence[Pod] = gang.pods if gang else ()
-        if stamp.kind is GangKind.POD and not gang:  # its Job may have become a gang since
-            pods = [p for p in self.ours if p.uid == stamp.id]
+        pods = self._pods_of(stamp)
         return [p for p in pods if names.JOB_ID not in p.annotations and not _later(p, stamp)]
+
+    def lonely(self, job: Job) -> bool:
+        """No living pod is in the job, or waits for it, or was in one that Slurm has lost, in whose
+        place the job is."""
+        if self.placed_in.get(job.id) or self.waiting(job):
+            return False
+        pods = self._pods_of(job.stamp) if job.stamp else ()
+        return not any(self.stranded(pod) for pod in pods)
+
+    def stranded(self, pod: Pod) -> bool:
+        """It was placed in a job that slurmctld does not know."""
+        job = self.jobs.get(job_of(pod))
+        return job_of(pod) > 0 and (job is None or job.state is JobState.LOST)
 
     def kept(self, job: Job) -> bool:
         """Its gang restarts as a whole and asked for the nodes to be kept meanwhile."""

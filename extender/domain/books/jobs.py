@@ -17,8 +17,6 @@ def job_findings(job: Job, index: Index) -> Iterator[Finding]:
     stamp = job.stamp
     if stamp is None:
         return
-    spare = job.id in index.spare
-    lonely = not index.placed_in.get(job.id) and not index.waiting(job)
 
     def tell(kind: Kind, message: str, advice: str) -> Finding:
         return Finding(
@@ -36,7 +34,7 @@ def job_findings(job: Job, index: Index) -> Iterator[Finding]:
             f"Slurm says {job.state}, its stamp says that Sluice ended it: {stamp.outcome}",
             f"Sluice tries again while it runs; without it: scancel {job.id}",
         )
-    elif lonely and not spare and not index.kept(job):
+    elif index.lonely(job) and job.id not in index.spare and not index.kept(job):
         yield tell(
             Kind.JOB_WITHOUT_PODS,
             f"it is {job.state} in Slurm, and no pod of its gang is alive",

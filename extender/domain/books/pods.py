@@ -67,6 +67,13 @@ def _pod_and_job(pod: Pod, number: int, gang: Gang, index: Index) -> tuple[Kind,
             "Slurm may hand the node out again: delete the pod if the job was ended on purpose, "
             "else let it finish",
         )
+    if job.state is JobState.LOST:
+        return (
+            Kind.POD_JOB_UNKNOWN,
+            "slurmctld does not know its job, which accounting has as running",
+            "slurmctld has lost it, and may hand the node out again: Sluice submits another on the "
+            "same nodes when it runs (see /readyz)",
+        )
     if job.state.ended:
         return (
             Kind.POD_JOB_ENDED,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -344,6 +346,14 @@ def test_a_share_that_is_too_small_is_told_once_for_the_node() -> None:
         assert "train-3" in finding.advice
 
 
+def test_a_job_in_the_place_of_a_lost_one_is_not_without_pods() -> None:
+    """They are not taken over yet."""
+    lost = job(JobState.LOST)
+    for jobs in ((lost, job(JobState.PENDING, id=9), NEXT), (job(JobState.PENDING, id=9), NEXT)):
+        findings = found(books(jobs=jobs))
+        assert [(f.kind, f.pod) for f in findings] == [(Kind.POD_JOB_UNKNOWN, p.name) for p in PODS]
+
+
 def test_pods_of_one_gang_in_two_live_jobs() -> None:
     split = (*PODS[:3], on(3, job_id=9), *WAITING)
     findings = found(books(pods=split, jobs=(job(), job(id=9), NEXT)))
@@ -440,3 +450,9 @@ def test_a_gang_that_is_being_released_does_not_look_as_if_it_stood_still() -> N
 def test_every_kind_is_in_the_tables() -> None:
     told = {kind for _, kind, *_ in [*CASES.values(), *ALL_PODS.values()]}
     assert set(Kind) - told == {Kind.SHARE_EXCEEDED, Kind.GANG_SPLIT}
+
+
+def test_every_kind_is_in_the_manual() -> None:
+    manual = (Path(__file__).parents[3] / "docs" / "operations.md").read_text()
+    section = manual.partition("## When the books disagree")[2].partition("\n## ")[0]
+    assert set(re.findall(r"`([A-Z]\w+)`", section)) == set(Kind)
