@@ -15,10 +15,22 @@ from typing import Any
 
 import pytest
 
+from extender.domain import wellknown as names
 from extender.domain.model import GangKind, Stamp
 from extender.slurm.requests import stamp_text
 from tests.e2e.jobs import gang, indexed_job, pod
-from tests.e2e.site import ML, PLAIN, VISION, Site, answers, eventually, node_of, told, uids
+from tests.e2e.site import (
+    ML,
+    PLAIN,
+    VISION,
+    Site,
+    answers,
+    eventually,
+    node_of,
+    nodes_of,
+    told,
+    uids,
+)
 from tests.harness.fabric import Fabric
 from tests.harness.kube import Object
 from tests.harness.slurm import REST_VERSION, USERS
@@ -47,9 +59,9 @@ def doctor(site: Site, *arguments: str, **environment: str) -> subprocess.Comple
     )
 
 
-def findings(site: Site) -> list[Object]:
-    """What it says as JSON; ``kind``, ``pod``, ``job``, ``node`` and so on by name."""
-    run = doctor(site, "--json", "--settle", "1")
+def findings(site: Site, *arguments: str) -> list[Object]:
+    """What it says as JSON: ``kind``, ``pod``, ``job``, ``node`` and so on by name."""
+    run = doctor(site, "--json", "--settle", "0.5", *arguments)
     listed: list[Object] = json.loads(run.stdout)
     assert run.returncode == (1 if listed else 0), run.stderr
     return listed
@@ -109,15 +121,44 @@ def test_a_busy_cluster_gives_none(site: Site) -> None:
     assert count > 3
 
 
-def test_a_job_that_lost_its_gang(site: Site) -> None:
+def test_what_happens_while_sluice_is_away_is_named_and_then_mended(site: Site) -> None:
+    """A job without a gang, pods without a job, a gang that Slurm started, a node without taint."""
+    nobody = {"name": "nobody", "labels": {names.MANAGED: "true"}}
+    filler = site.fill(12)
+    site.submit(ML, indexed_job("cut", 2), indexed_job("late", 4))
+    site.bound(2, prefix="cut")
+    site.gated(4, prefix="late")
+    cut = site.job("cut", "RUNNING")
+    site.job("late", "PENDING")
     with stopped(site):
-        job_id = orphan(site)
-        (finding,) = findings(site)
-    assert finding["kind"] == "JobWithoutPods"
-    assert (finding["namespace"], finding["gang"], finding["job"]) == (ML, "ghost", job_id)
-    assert f"scancel {job_id}" in finding["advice"]
-    site.books_agree()
+        ghost = orphan(site)
+        site.cancel(filler)
+        late = site.job("late", "RUNNING")["job_id"]
+        site.cancel(cut["job_id"])
+        site.kube.patch("/api/v1/nodes/node-00", {"spec": {"taints": None}})
+        site.kube.create("/api/v1/namespaces", {"metadata": nobody})
+        site.tap.forget()
+        listed = findings(site)
+        text = doctor(site, "--settle", "0").stdout
+        calls = site.tap.calls()
+        site.kube.delete("/api/v1/namespaces/nobody")
+    assert named(listed, "namespace", "gang", "job", "node") == [
+        ("JobWithoutPods", ML, "ghost", ghost, ""),
+        *(("PodJobEnded", ML, "cut", cut["job_id"], name) for name in nodes_of(cut)),
+        ("GangWaits", ML, "late", late, ""),
+        ("NodeUntainted", "", "", None, "node-00"),
+        ("NamespaceUser", "nobody", "", None, ""),
+    ]
+    advice = {finding["kind"]: finding["advice"] for finding in listed}
+    assert f"scancel {ghost}" in advice["JobWithoutPods"]
+    assert "delete" in advice["PodJobEnded"]
+    assert names.USER in advice["NamespaceUser"]
+    assert text.startswith(f"JobWithoutPods:\n  gang ml/ghost, job {ghost}: ")
+    assert "\n6 disagreements (" in text
+    assert {call.method for call in calls} == {"GET"}
+    site.books_agree(20)
     assert site.states("ghost") == ["CANCELLED"]
+    site.bound(4, prefix="late")
 
 
 def orphan(site: Site) -> int:
@@ -135,26 +176,6 @@ def orphan(site: Site) -> int:
     answer = site.slurm.rest("POST", f"/slurm/{REST_VERSION}/job/submit", body=body).json()
     site.job("ghost", "RUNNING")
     return int(answer["job_id"])
-
-
-def test_a_job_that_was_cancelled_under_its_pods(site: Site) -> None:
-    site.submit(ML, indexed_job("train", 2))
-    site.bound(2)
-    job_id = site.job("train", "RUNNING")["job_id"]
-    with stopped(site):
-        site.cancel(job_id)
-        site.ended("train")
-        listed = findings(site)
-        text = doctor(site, "--settle", "0").stdout
-    assert named(listed, "job", "node") == [
-        ("PodJobEnded", job_id, name) for name in sorted(site.order[:2])
-    ]
-    assert "CANCELLED" in listed[0]["message"]
-    assert text.startswith("PodJobEnded:\n  pod ml/train-0-")
-    assert text.endswith("nodes).\n")
-    assert "\n2 disagreements (" in text
-    site.bound(2)
-    site.books_agree()
 
 
 def test_a_pod_that_was_bound_behind_sluices_back(site: Site) -> None:
@@ -189,21 +210,6 @@ def test_gpus_that_slurm_does_not_know_of(site: Site) -> None:
     (there,) = site.bound(1, PLAIN)
     (finding,) = findings(site)
     assert named([finding], "pod", "node") == [("PodBesideSlurm", "notebook", node_of(there))]
-
-
-def test_a_gang_that_nobody_releases(site: Site) -> None:
-    """Slurm starts it while Sluice is away."""
-    filler = site.fill(16)
-    site.submit(ML, indexed_job("train", 2))
-    site.gated(2)
-    site.job("train", "PENDING")
-    with stopped(site):
-        site.cancel(filler)
-        job_id = site.job("train", "RUNNING")["job_id"]
-        (finding,) = findings(site)
-    assert named([finding], "gang", "job") == [("GangWaits", "train", job_id)]
-    site.bound(2)
-    site.books_agree()
 
 
 def test_a_node_that_left_kubernetes(site: Site) -> None:
@@ -249,22 +255,6 @@ def test_a_node_that_is_drained_under_its_pods(site: Site) -> None:
     site.books_agree()
 
 
-def test_a_node_without_the_taint_and_a_namespace_without_a_user(site: Site) -> None:
-    name, path = site.order[0], "/api/v1/namespaces/nobody"
-    labels = {"sluice.dev/managed": "true"}
-    with stopped(site):
-        site.kube.patch(f"/api/v1/nodes/{name}", {"spec": {"taints": None}})
-        site.kube.create("/api/v1/namespaces", {"metadata": {"name": "nobody", "labels": labels}})
-        listed = findings(site)
-        site.kube.delete(path)
-    assert named(listed, "namespace", "node") == [
-        ("NodeUntainted", "", name),
-        ("NamespaceUser", "nobody", ""),
-    ]
-    assert "sluice.dev/user" in listed[1]["advice"]
-    eventually(site.disagreements, lambda found: not found, 15, "Sluice to taint it")
-
-
 @pytest.mark.parametrize(
     ("variable", "value", "book", "why"),
     [
@@ -280,13 +270,3 @@ def test_a_book_that_cannot_be_read(
     assert (run.returncode, run.stdout) == (2, "")
     assert f"{book} book cannot be read: " in run.stderr
     assert why in run.stderr
-
-
-def test_it_only_reads(site: Site) -> None:
-    site.submit(ML, pod("alone"))
-    site.bound(1)
-    with stopped(site):
-        site.tap.forget()
-        doctor(site)
-        calls = site.tap.calls()
-    assert {call.method for call in calls} == {"GET"}
