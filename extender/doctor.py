@@ -105,7 +105,7 @@ async def _readable(whose: str, reading: Awaitable[T]) -> T | str:
     """What was read, or why not."""
     try:
         return await reading
-    except (KubeError, KubeUnavailable, SlurmError, msgspec.MsgspecError, ValueError) as error:
+    except (KubeError, KubeUnavailable, SlurmError, ValueError) as error:
         return f"{whose} book cannot be read: {error}"
 
 
@@ -128,8 +128,11 @@ async def _listed(
 ) -> tuple[T, ...]:
     decode = msgspec.json.Decoder(object_type).decode
     found: list[T] = []
-    async for page in pages(kube, path, params):
-        found += (convert(decode(raw)) for raw in page.items or ())
+    try:
+        async for page in pages(kube, path, params):
+            found += (convert(decode(raw)) for raw in page.items or ())
+    except (msgspec.MsgspecError, ValueError) as error:
+        raise ValueError(f"{path} has something that is not understood: {error}") from error
     return tuple(found)
 
 

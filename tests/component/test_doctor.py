@@ -206,5 +206,5 @@ async def test_a_book_that_cannot_be_read_is_named(cluster: Cluster) -> None:
     with pytest.raises(Unreadable, match=r"^Slurm's book cannot be read: .*slurmctld"):
         await cluster.examine()
     cluster.kube.others["/api/v1/nodes"] = [{"metadata": "no object"}]
-    with pytest.raises(Unreadable, match=r"^Kubernetes' book cannot .*; Slurm's book cannot "):
+    with pytest.raises(Unreadable, match=r"^Kubernetes' .* /api/v1/nodes has .*; Slurm's book "):
         await cluster.examine()

@@ -17,7 +17,7 @@ from typing import Any, TypeVar
 import httpx
 from ClusterShell.NodeSet import NodeSet
 
-from extender.doctor import as_text, examine
+from extender.doctor import Unreadable, as_text, examine
 from extender.domain import wellknown as names
 from extender.domain.gangs import natural
 from extender.settings import load
@@ -227,11 +227,14 @@ class Site:
     # -- both
 
     def disagreements(self) -> list[str]:
-        """What Kubernetes' and Slurm's books disagree in now, as ``sluice doctor`` tells it. It
-        reads with the running Sluice's settings, past the tap."""
+        """What Kubernetes' and Slurm's books disagree in now, or which cannot be read, as ``sluice
+        doctor`` tells it. It reads with the running Sluice's settings, past the tap."""
         settings = load(self.stack.sluice.config_file)
         direct = settings.slurm.model_copy(update={"url": self.slurm.rest_url})
-        report = asyncio.run(examine(settings.model_copy(update={"slurm": direct}), 0))
+        try:
+            report = asyncio.run(examine(settings.model_copy(update={"slurm": direct}), 0))
+        except Unreadable as error:
+            return [str(error)]
         return as_text(report).splitlines()[:-1] if report.findings else []
 
     def books_agree(self, seconds: float = 10) -> None:
