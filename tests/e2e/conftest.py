@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from extender.domain import wellknown as names
+from tests.e2e.faults import Bystanders
 from tests.e2e.site import ML, PLAIN, VISION, Site, site_of
 from tests.e2e.tap import Tap
 from tests.harness.fabric import Fabric
@@ -43,3 +44,11 @@ def site(stack: Stack, tap: Tap) -> Iterator[Site]:
     """Sluice runs, nothing else does; afterwards it is so again."""
     with site_of(stack, tap) as site:
         yield site
+
+
+@pytest.fixture
+def bystanders(site: Site) -> Iterator[Bystanders]:
+    """A gang that runs and one that waits; afterwards they are as they were, and the books agree."""
+    bystanders = Bystanders(site)
+    yield bystanders
+    bystanders.check()

@@ -188,6 +188,12 @@ class Site:
 
     def fill(self, count: int = 16, name: str = "filler", user: str = "bob") -> int:
         """A Slurm job beside Sluice's, of whole nodes; its id, as soon as it runs."""
+        job_id = self.queue(count, name, user)
+        self.job(name, "RUNNING")
+        return job_id
+
+    def queue(self, count: int, name: str, user: str = "bob") -> int:
+        """The same, whether it runs or waits."""
         body = {
             "job": {
                 "name": name, "account": "ml", "flags": ["EXTERNAL_JOB"], "minimum_nodes": count,
@@ -197,8 +203,9 @@ class Site:
         }  # fmt: skip
         answer = self.slurm.rest("POST", f"/slurm/{REST_VERSION}/job/submit", body=body).json()
         assert not answer["errors"], answer["errors"]
-        self.job(name, "RUNNING")
-        return int(answer["job_id"])
+        job_id = int(answer["job_id"])
+        self._names[job_id] = name  # which Slurm may have given before, and forgotten
+        return job_id
 
     def cancel(self, job_id: int) -> None:
         """scancel, and let slurmctld look at its queue at once. By itself it does not when an

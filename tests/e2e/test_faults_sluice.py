@@ -11,7 +11,7 @@ from collections import Counter
 
 import pytest
 
-from extender.domain import wellknown as names
+from tests.e2e.faults import HELD
 from tests.e2e.jobs import gang, indexed_job
 from tests.e2e.site import (
     ML,
@@ -20,14 +20,12 @@ from tests.e2e.site import (
     node_of,
     nodes_of,
     state,
-    told,
     uids,
 )
 from tests.harness import faulty
 
 pytestmark = pytest.mark.e2e
 
-HELD = {names.HOLD: "true"}
 STORIES = {
     "it reads Slurm's books": ["nodes after 1", "jobs before 1", "jobs after 1"],
     "it makes a node in Slurm": ["create_nodes before 1", "create_nodes after 1"],
@@ -43,64 +41,32 @@ STORIES = {
 """The points at which it dies, one after the other, each in a process of its own."""
 
 
-class Work:
-    """Six gangs: two that are to be left alone, and one for each thing that Sluice has to do."""
+def happens(site: Site) -> None:
+    """While Sluice is away: scancel, pods end, a Job is deleted, Slurm loses a node, and two gangs
+    come, one of which has to wait."""
+    site.cancel(site.job("victim", "RUNNING")["job_id"])
+    for pod in ("done-0", "done-1"):
+        site.finish(pod)
+    site.delete(ML, "Job", "gone")
+    site.slurm.exec("scontrol", "delete", "nodename=node-15")
+    site.submit(ML, indexed_job("train", 4), indexed_job("later", 2, annotations=HELD))
 
-    def __init__(self, site: Site) -> None:
-        """All of it but what is done while Sluice is away."""
-        self.site = site
-        running = {"steady": 4, "gone": 2, "victim": 2, "done": 2}
-        site.submit(
-            ML,
-            *(indexed_job(name, running[name]) for name in ("steady", "gone")),
-            *(pod for name in ("victim", "done") for pod in gang(name, running[name])),
-            indexed_job("queued", 2, annotations=HELD),
-        )
-        for name, pods in running.items():
-            site.bound(pods, prefix=name)
-        self.left_alone = self._left_alone()
 
-    def _left_alone(self) -> dict[str, tuple[set[str], list[tuple[int, str]]]]:
-        """Pods and Slurm jobs of the gang that runs and of the one that waits."""
-        return {
-            name: (
-                uids(self.site.pods(prefix=name)),
-                [(job["job_id"], state(job)) for job in self.site.jobs(name)],
-            )
-            for name in ("steady", "queued")
-        }
-
-    def happens(self) -> None:
-        """While Sluice is stopped: scancel, pods end, a Job is deleted, Slurm loses a node, and two
-        gangs come, one of which has to wait."""
-        site = self.site
-        site.cancel(site.job("victim", "RUNNING")["job_id"])
-        for pod in ("done-0", "done-1"):
-            site.finish(pod)
-        site.delete(ML, "Job", "gone")
-        site.slurm.exec("scontrol", "delete", "nodename=node-15")
-        site.submit(ML, indexed_job("train", 4), indexed_job("later", 2, annotations=HELD))
-
-    def is_finished(self) -> None:
-        """Wait until all of it is done; nothing of it twice."""
-        site = self.site
-        pods = site.bound(4, prefix="train")
-        job = site.job("train", "RUNNING")
-        assert [node_of(p) for p in pods] == [n for n in site.order if n in nodes_of(job)]
-        site.gated(2, prefix="later")
-        site.job("later", "PENDING")
-        assert [state(j) for name in ("done", "gone", "victim") for j in site.ended(name)] == [
-            "COMPLETED",
-            "CANCELLED",
-            "CANCELLED",
-        ]
-        left = [*site.pods(prefix="victim"), *site.pods(prefix="gone")]
-        site.gone(uids(left))
-        assert "node-15" in {node["name"] for node in site.slurm.nodes()}
-        assert asked(site) == {"train": 1, "later": 1}
-        assert self._left_alone() == self.left_alone
-        assert {told(p) for p in site.pods(prefix="queued")} == {"gated"}
-        site.books_agree()
+def is_dealt_with(site: Site) -> None:
+    """Wait until all of it is done; nothing of it twice."""
+    pods = site.bound(4, prefix="train")
+    job = site.job("train", "RUNNING")
+    assert [node_of(p) for p in pods] == [n for n in site.order if n in nodes_of(job)]
+    site.gated(2, prefix="later")
+    site.job("later", "PENDING")
+    assert asked(site) == {"train": 1, "later": 1}
+    assert [state(j) for name in ("done", "gone", "victim") for j in site.ended(name)] == [
+        "COMPLETED",
+        "CANCELLED",
+        "CANCELLED",
+    ]
+    site.gone(uids([*site.pods(prefix="victim"), *site.pods(prefix="gone")]))
+    assert "node-15" in {node["name"] for node in site.slurm.nodes()}
 
 
 def die(site: Site, faults: list[str]) -> None:
@@ -120,11 +86,14 @@ def asked(site: Site) -> Counter[str]:
 
 
 @pytest.mark.parametrize("story", STORIES)
+@pytest.mark.usefixtures("bystanders")
 def test_killed_while(site: Site, story: str) -> None:
-    work = Work(site)
+    site.submit(ML, indexed_job("gone", 2), *gang("victim", 2), *gang("done", 2))
+    for name in ("gone", "victim", "done"):
+        site.bound(2, prefix=name)
     site.stack.sluice.stop()
     site.tap.forget()
-    work.happens()
+    happens(site)
     die(site, STORIES[story])
     site.stack.sluice.start(site.settings)
-    work.is_finished()
+    is_dealt_with(site)
