@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import gc
+import socket
 import time
 from collections.abc import AsyncIterator, Coroutine, Sequence
 from typing import Any
@@ -21,6 +22,7 @@ from extender.control.explain import Explain
 from extender.control.gangs import GangLoop
 from extender.control.jobs import JobTable
 from extender.control.journal import Journal
+from extender.control.lease import Alone, Leadership, Lease
 from extender.control.nodes import NodeLoop
 from extender.control.reports import Reports
 from extender.control.scheduling import Scheduling
@@ -37,9 +39,13 @@ _STALL_SECONDS = 90.0
 class Service:
     """Every part of one replica, wired. Made inside the running event loop."""
 
-    def __init__(self, settings: Settings, slurm: Slurm, kube: KubeClient) -> None:
+    def __init__(
+        self, settings: Settings, slurm: Slurm, kube: KubeClient, lease: Lease | None = None
+    ) -> None:
         scheduler = settings.kubernetes.scheduler_name
-        self.slurm, self.kube = slurm, kube
+        self.slurm, self.lease = slurm, lease
+        self._leads: Leadership = lease or Alone()
+        acting = kube.fenced(lambda: self._leads.held)  # bindings are every replica's to write
         self.gangs = GangLoop(settle_seconds=settings.gangs.settle_milliseconds / 1000)
         self.cluster = Cluster(scheduler, self.gangs.touch)
         self.jobs = JobTable(
@@ -49,15 +55,21 @@ class Service:
             fast_seconds=settings.slurm.poll_min_milliseconds / 1000,
             slow_seconds=settings.slurm.poll_max_milliseconds / 1000,
             resync_seconds=settings.slurm.resync_seconds,
+            lease=self._leads,
         )
         self.journal = Journal(time.time)
         self.scheduling = Scheduling(
-            scheduler, self.cluster, self.jobs, kube, settings.kubernetes.bind_concurrency
+            scheduler,
+            self.cluster,
+            self.jobs,
+            kube,
+            settings.kubernetes.bind_concurrency,
+            self._leads,
         )
         self.nodes = NodeLoop(
             self.cluster,
             slurm,
-            kube,
+            acting,
             self.gangs.touch_all,
             manage=settings.nodes.manage,
             taint=settings.nodes.taint,
@@ -65,11 +77,12 @@ class Service:
             root=settings.nodes.topology_root,
             sockets=settings.nodes.sockets_per_node,
             resync_seconds=settings.nodes.resync_seconds,
+            lease=self._leads,
         )
         self.reports = Reports(
             self.cluster,
             self.journal,
-            kube,
+            acting,
             event_interval_seconds=settings.gangs.event_interval_seconds,
         )
         self.watches = Watches(
@@ -83,14 +96,26 @@ class Service:
             self.scheduling,
             self.journal,
             slurm,
-            kube,
+            acting,
             cluster_name=settings.cluster,
             defaults=defaults(settings),
             patches=settings.kubernetes.patch_concurrency,
         )
         self.gangs.wire(
-            self.cluster, self.jobs, self.journal, actions, self.reports, lambda: self.nodes.synced
+            self.cluster,
+            self.jobs,
+            self.journal,
+            actions,
+            self.reports,
+            lambda: self.nodes.synced,
+            self._leads,
         )
+        if lease is not None:
+            lease.gained = self._begin
+
+    def _begin(self) -> None:
+        self.nodes.touch()
+        self.gangs.begin()
 
     async def run(self) -> None:
         """All loops, until cancelled: Kubernetes is read first, then Slurm, then decisions."""
@@ -100,6 +125,10 @@ class Service:
             gc.collect()
             gc.freeze()  # what was read at start stays: later collections need not visit it
             await self._connect()
+            if self.lease is None:
+                self._begin()
+            else:
+                group.create_task(_kept(self.lease.run()))
             for loop in (self.nodes.run(), self.jobs.run(), self.gangs.run(), self.reports.run()):
                 group.create_task(_kept(loop))
 
@@ -124,8 +153,10 @@ class Service:
             "slurm jobs": self.jobs.problem,
             "slurm nodes": self.nodes.problem,
         }
+        now = moment(time.time())
         return [
-            PartStatus(name, not why, why, moment(time.time())) for name, why in problems.items()
+            *(PartStatus(name, not why, why, now) for name, why in problems.items()),
+            PartStatus("lease", True, self._leads.status, now),
         ]
 
     def stalled(self) -> str:
@@ -141,13 +172,29 @@ async def _kept(loop: Coroutine[Any, Any, None]) -> None:
     raise RuntimeError("a loop ended")
 
 
+def _lease(settings: Settings, kube: KubeClient) -> Lease | None:
+    chosen = settings.lease
+    if not chosen.enabled:
+        return None
+    return Lease(
+        kube,
+        namespace=chosen.namespace,
+        name=chosen.name,
+        identity=chosen.identity or f"{socket.gethostname()}:{settings.http.port}",
+        duration_seconds=chosen.duration_seconds,
+    )
+
+
 async def serve(settings: Settings) -> int:
     """Run one replica until it is told to stop; the process's exit code."""
     kube = await kube_of(settings)
+    lease = _lease(settings, kube)
     slurm = slurm_of(
-        settings, counted=lambda call, outcome: metrics.slurm_calls.labels(call, outcome).inc()
+        settings,
+        counted=lambda call, outcome: metrics.slurm_calls.labels(call, outcome).inc(),
+        may_write=lambda: lease is None or lease.held,
     )
-    service = Service(settings, slurm, kube)
+    service = Service(settings, slurm, kube, lease)
     failure: list[BaseException] = []
 
     @contextlib.asynccontextmanager
@@ -159,6 +206,8 @@ async def serve(settings: Settings) -> int:
         finally:
             running.cancel()
             await asyncio.gather(running, return_exceptions=True)
+            if lease is not None:
+                await lease.release()
             await slurm.close()
             await kube.close()
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from extender.domain.policy import Defaults
 from extender.kube.client import KubeClient, load_configuration
 from extender.settings import Settings
@@ -18,7 +20,11 @@ async def kube_of(settings: Settings) -> KubeClient:
     )
 
 
-def slurm_of(settings: Settings, counted: Counted = lambda _call, _outcome: None) -> RestSlurm:
+def slurm_of(
+    settings: Settings,
+    counted: Counted = lambda _call, _outcome: None,
+    may_write: Callable[[], bool] = lambda: True,
+) -> RestSlurm:
     return RestSlurm(
         url=settings.slurm.url,
         tokens=TokenFile(settings.slurm.token_file),
@@ -29,6 +35,7 @@ def slurm_of(settings: Settings, counted: Counted = lambda _call, _outcome: None
         concurrency=settings.slurm.concurrency,
         complete_command=settings.slurm.complete_command,
         counted=counted,
+        may_write=may_write,
     )
 
 

@@ -273,6 +273,29 @@ class Gangs(Group):
     )
 
 
+class LeaseSettings(Group):
+    """Of several replicas one acts, by a Lease of Kubernetes; all answer kube-scheduler."""
+
+    enabled: bool = Field(
+        True,
+        description="Take part in the election. false: this is the only replica, for sure.",
+    )
+    namespace: Name = Field("sluice-system", description="The namespace of the Lease.")
+    name: Name = Field("sluice", description="The name of the Lease.")
+    identity: str = Field(
+        "",
+        description="This replica's name in the Lease, different on each. Empty: host and port, so "
+        "that a restarted replica leads again at once.",
+    )
+    duration_seconds: Number = Field(
+        6,
+        ge=3,
+        le=600,
+        description="A leader that has not renewed for so long is replaced, in seconds; it stops "
+        "acting by itself before that.",
+    )
+
+
 class Settings(BaseSettings):
     """The whole of them; immutable."""
 
@@ -295,6 +318,7 @@ class Settings(BaseSettings):
     slurm: Slurm = Slurm()
     nodes: Nodes = Nodes()
     gangs: Gangs = Gangs()
+    lease: LeaseSettings = LeaseSettings()
 
     @classmethod
     def settings_customise_sources(

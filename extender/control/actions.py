@@ -26,7 +26,7 @@ from extender.domain.ranks import folded
 from extender.domain.translate import job_request
 from extender.kube.client import STRATEGIC, KubeClient, KubeError, encode
 from extender.kube.patches import disruption, release, timestamp
-from extender.slurm.port import UNKNOWN_NODE, Slurm, SlurmRefused, SlurmUnavailable
+from extender.slurm.port import UNKNOWN_NODE, Slurm, SlurmRefused, SlurmUnavailable, SlurmUnsent
 
 _log = structlog.get_logger(__name__)
 
@@ -99,6 +99,8 @@ class Actions:
                 await self._nodes.relist()  # a node that was excluded has left Slurm
                 request = self._request(gang, action)
                 job_id = await self._slurm.submit(request)
+        except SlurmUnsent:
+            raise
         except SlurmUnavailable:
             self._jobs.unanswered(gang.id)
             raise

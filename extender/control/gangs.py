@@ -14,11 +14,13 @@ from extender.control.actions import Actions
 from extender.control.cluster import Cluster
 from extender.control.jobs import JobTable
 from extender.control.journal import Journal
+from extender.control.lease import Leadership
 from extender.control.reports import Reports
 from extender.domain.decision import Decision, GangState, Submit
 from extender.domain.lifecycle import decide
-from extender.domain.model import Gang, Job, Workload
+from extender.domain.model import Gang, Job, JobState, Workload
 from extender.domain.policy import Refusal
+from extender.domain.ranks import job_of
 from extender.kube.client import KubeError, KubeUnavailable
 from extender.slurm.port import SlurmError, SlurmRefused
 
@@ -61,8 +63,10 @@ class GangLoop:
         actions: Actions,
         reports: Reports,
         may_submit: Callable[[], bool],
+        lease: Leadership,
     ) -> None:
         """Connect what needs ``touch`` to be made before it."""
+        self._lease = lease
         self._cluster, self._jobs, self._journal = cluster, jobs, journal
         self._actions, self._reports, self._may_submit = actions, reports, may_submit
 
@@ -73,6 +77,15 @@ class GangLoop:
     def touch_all(self) -> None:
         self._dirty.update(self._cluster.gang_ids(), self._jobs.gang_ids())
         self._wake.set()
+
+    def begin(self) -> None:
+        """This replica acts from now on. What the one before it had sent may still land: a gang
+        without a job is not submitted before that is out of the question."""
+        for gang_id in self._cluster.gang_ids():
+            if not any(job.state.live for job in self._jobs.of_gang(gang_id)):
+                self._jobs.unanswered(gang_id)
+        self._jobs.doubt()
+        self.touch_all()
 
     async def run(self) -> None:
         """Work until cancelled."""
@@ -102,6 +115,9 @@ class GangLoop:
         try:
             async with self._room:
                 await self._reconcile(gang_id)
+        except SlurmError as error:  # only while it stands by: actions are handled where they are
+            _log.warning("job not looked up", gang=gang_id, why=str(error))
+            self._retry(gang_id)
         except Exception:  # the loop must not stop for one gang; nothing is swallowed
             _log.exception("gang not handled", gang=gang_id)
             self._retry(gang_id)
@@ -145,6 +161,9 @@ class GangLoop:
             time.time(),
             certain=self._jobs.sure_of(gang_id) and self._may_submit(),
         )
+        if not self._lease.held:
+            await self._stand_by(gang, decision)
+            return
         decision = self._held_back(gang, decision)
         self._record(gang, decision)
         if decision.actions:
@@ -152,6 +171,14 @@ class GangLoop:
         over = not any(job.state.live for job in self._jobs.of_gang(gang_id))
         if over and not gang.pods and gang_id not in self._cluster.workloads:
             self._forget(gang_id)
+
+    async def _stand_by(self, gang: Gang, decision: Decision) -> None:
+        """Know as much as the leader does, to answer kube-scheduler: which jobs have started."""
+        self._journal.decided(gang.id, decision)
+        for job_id in {job_of(pod) for pod in gang.pods if not pod.terminal} - {0}:
+            job = self._jobs.get(job_id)
+            if job is None or job.state is not JobState.RUNNING or not job.shares:
+                await self._jobs.look(job_id)
 
     async def _act(self, gang: Gang, decision: Decision) -> None:
         try:

@@ -15,6 +15,7 @@ import msgspec
 import structlog
 
 from extender.control import metrics
+from extender.control.lease import Alone, Leadership
 from extender.domain.model import Job, JobState
 from extender.slurm.port import Slurm, SlurmError, SlurmUnavailable
 
@@ -27,6 +28,7 @@ _SECOND_LOOK_SECONDS = 30.0
 _SLOW_SECONDS = 1.0
 """An answer that takes longer may come from a slurmctld that was started anew meanwhile."""
 _REASON_EVERY = 5  # beats
+_STANDBY_FACTOR = 5  # a replica that stands by follows so much more slowly
 _PURGE_SECONDS = 60.0
 """A job that was live so lately is still listed when it has ended (MinJobAge is 300 s): one that
 is not has been lost."""
@@ -48,7 +50,9 @@ class JobTable:
         fast_seconds: float,
         slow_seconds: float,
         resync_seconds: float,
+        lease: Leadership | None = None,
     ) -> None:
+        self._lease = lease or Alone()
         self._slurm = slurm
         self._touched = touched
         self._completed = completed
@@ -65,6 +69,8 @@ class JobTable:
         self._next_list = 0.0  # monotonic
         self._unanswered: dict[str, float] = {}  # gang -> from when on a list settles it
         self._beat = 0
+        self._freshening = asyncio.Lock()
+        self._told_at: dict[int, float] = {}  # of the job that was last asked for
         self._heard = 0.0  # when slurmctld last told states (monotonic)
         self._unfound = ""  # why a job that slurmctld left out could not be looked up
         self.problem = "the list of jobs has not been read yet"
@@ -212,6 +218,18 @@ class JobTable:
             self._lost[gang_id] = job
             self._touched(gang_id)
 
+    async def fresh(self, job_id: int) -> None:
+        """Ask for the job's state unless it was told within the last second; all who ask meanwhile
+        share the answer."""
+        async with self._freshening:
+            known = self._jobs.get(job_id)
+            if known is None or time.monotonic() - self._told_at.get(job_id, 0.0) < 1.0:
+                return
+            state = (await self._slurm.states([job_id])).get(job_id)
+            self._told_at = {job_id: time.monotonic()}
+            if state is not known.state and self._jobs.get(job_id) is known:
+                await self.look(job_id)
+
     async def _look_for(self, job_ids: Iterable[int]) -> None:
         """Look at jobs that slurmctld left out. They stay as they are while accounting is away:
         that proves nothing about them, and the others are to be followed all the same."""
@@ -234,7 +252,7 @@ class JobTable:
                     now = time.monotonic()
                 everything = now >= next_all
                 if everything:
-                    next_all = now + self._slow
+                    next_all = now + self._slow * (1 if self._lease.held else _STANDBY_FACTOR)
                 if await self._ask(everything):
                     next_ping = now + _PING_SECONDS
                 elif now >= next_ping:
@@ -264,7 +282,7 @@ class JobTable:
         """Until the next look: soon while a change is expected, else when ``next_all`` says."""
         now = time.monotonic()
         self._fresh_until = {i: t for i, t in self._fresh_until.items() if t > now}
-        if self._fresh_until:
+        if self._fresh_until and self._lease.held:
             await asyncio.sleep(self._fast)
             return
         self._wake.clear()
@@ -301,7 +319,7 @@ class JobTable:
     async def _ask(self, everything: bool) -> bool:
         """One light call, if there is anything to ask for: the states, or now and then why one job
         waits."""
-        if everything:
+        if everything and self._lease.held:
             self._beat += 1
             if (waiting := self._least_known()) is not None:
                 new = waiting.id not in self._looked_at

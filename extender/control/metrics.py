@@ -16,6 +16,7 @@ slurm_poll_seconds = Histogram(
 kube_writes = Counter(
     "sluice_kube_writes", "Writes to the API server.", ["what", "outcome"], registry=registry
 )
+leader = Gauge("sluice_leader", "1 on the replica that acts.", registry=registry)
 submits = Counter("sluice_submits", "Slurm jobs submitted.", registry=registry)
 wait_seconds = Histogram(
     "sluice_gang_wait_seconds",

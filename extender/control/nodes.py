@@ -13,6 +13,7 @@ from collections.abc import Callable
 import structlog
 
 from extender.control.cluster import Cluster
+from extender.control.lease import Alone, Leadership
 from extender.domain.model import Node, NodeSpec
 from extender.domain.topology import node_spec
 from extender.domain.wellknown import MANAGED, TAINT
@@ -22,6 +23,7 @@ from extender.slurm.port import Slurm, SlurmError, SlurmRefused
 _log = structlog.get_logger(__name__)
 _TAINT = {"key": TAINT, "effect": "NoSchedule", "value": "slurm"}
 _GATHER_SECONDS = 0.2
+_STANDBY_SECONDS = 60.0
 
 
 class NodeLoop:
@@ -40,7 +42,9 @@ class NodeLoop:
         root: str,
         sockets: int,
         resync_seconds: float,
+        lease: Leadership | None = None,
     ) -> None:
+        self._lease = lease or Alone()
         self._cluster, self._slurm, self._kube = cluster, slurm, kube
         self._changed = changed
         self._manage, self._taint = manage, taint
@@ -75,6 +79,10 @@ class NodeLoop:
         next_list = 0.0
         while True:
             self._wake.clear()
+            if not self._lease.held:
+                next_list, self.synced, self.problem = 0.0, False, ""
+                await self._sleep(_STANDBY_SECONDS)
+                continue
             try:
                 if time.monotonic() >= next_list or self._in_slurm is None:
                     await self._list()

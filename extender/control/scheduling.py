@@ -12,6 +12,7 @@ from msgspec import Struct
 from extender.control import metrics
 from extender.control.cluster import Cluster
 from extender.control.jobs import JobTable
+from extender.control.lease import Alone, Leadership
 from extender.domain import wellknown as names
 from extender.domain.gangs import int_or
 from extender.domain.model import JobState, Pod, Stamp
@@ -19,6 +20,7 @@ from extender.domain.views import PASS, WAITING, Verdict, VerdictKind
 from extender.kube import objects
 from extender.kube.client import KubeClient, KubeError, KubeUnavailable, encode
 from extender.kube.patches import binding
+from extender.slurm.port import SlurmError
 
 _log = structlog.get_logger(__name__)
 _decode_pod = msgspec.json.Decoder(objects.PodObject).decode
@@ -46,8 +48,15 @@ class Scheduling:
     """Answers from memory. A node is named only while Slurm's job for the pod's gang runs on it."""
 
     def __init__(
-        self, scheduler_name: str, cluster: Cluster, jobs: JobTable, kube: KubeClient, binds: int
+        self,
+        scheduler_name: str,
+        cluster: Cluster,
+        jobs: JobTable,
+        kube: KubeClient,
+        binds: int,
+        lease: Leadership | None = None,
     ) -> None:
+        self._lease = lease or Alone()
         self._scheduler = scheduler_name
         self._cluster = cluster
         self._jobs = jobs
@@ -112,7 +121,7 @@ class Scheduling:
                 return why
             async with self._binding:
                 return await self._bind(namespace, name, uid, node)
-        except (KubeError, KubeUnavailable) as error:
+        except (KubeError, KubeUnavailable, SlurmError) as error:
             metrics.kube_writes.labels("binding", "failed").inc()
             return f"pod {namespace}/{name} was not bound to {node}: {error}"
 
@@ -132,6 +141,9 @@ class Scheduling:
             # pod for Slurm's once it is bound.
             return f"the answers of pod {namespace}/{name} are not written yet; bind again"
         placement = self._placement(uid)
+        if placement is not None and not self._lease.held:
+            await self._jobs.fresh(placement.job_id)
+            placement = self._placement(uid)
         if placement is None:
             return f"Slurm holds no node for pod {namespace}/{name} at present"
         if placement.node != node:

@@ -6,8 +6,9 @@ are plain aiohttp, since the generated model classes cost a millisecond a pod.
 
 from __future__ import annotations
 
+import copy
 import ssl
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from typing import Any, Final
 
 import aiohttp
@@ -43,6 +44,10 @@ class KubeUnavailable(Exception):
     """No answer, or one that proves nothing (time-out, broken connection, 5xx, 429)."""
 
 
+class KubeStandby(KubeUnavailable):
+    """Not sent: this replica does not lead."""
+
+
 class _Status(msgspec.Struct):
     reason: str | None = None
     message: str | None = None
@@ -71,6 +76,7 @@ class KubeClient:
 
     def __init__(self, configuration: Configuration, *, timeout_seconds: float) -> None:
         self._configuration = configuration
+        self._may_write: Callable[[], bool] = lambda: True
         self._base = str(configuration.host).rstrip("/")
         self._timeout = aiohttp.ClientTimeout(total=timeout_seconds)
         self._session = aiohttp.ClientSession(
@@ -80,6 +86,12 @@ class KubeClient:
             read_bufsize=1024 * 1024,
             auto_decompress=True,
         )
+
+    def fenced(self, may_write: Callable[[], bool]) -> KubeClient:
+        """The same connections for who may write only while that holds, asked before each write."""
+        fenced = copy.copy(self)
+        fenced._may_write = may_write
+        return fenced
 
     async def close(self) -> None:
         await self._session.close()
@@ -95,6 +107,8 @@ class KubeClient:
     ) -> bytes:
         """One call; the answer's body when its status is 2xx."""
         headers = await self._headers(content_type if body is not None else None)
+        if method != "GET" and not self._may_write():
+            raise KubeStandby(f"{method} {path} was not sent: another replica leads")
         try:
             async with self._session.request(
                 method,

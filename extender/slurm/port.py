@@ -22,6 +22,10 @@ class SlurmUnavailable(SlurmError):
     """
 
 
+class SlurmUnsent(SlurmUnavailable):
+    """It was not even sent: no connection, or this replica does not lead. Nothing was done."""
+
+
 class SlurmDenied(SlurmError):
     """The token was refused: expired, malformed, or its user may not do this."""
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import httpx
 import structlog
@@ -12,7 +12,7 @@ from msgspec import UNSET
 from extender.domain.model import Job, JobRequest, JobState, NodeSpec, SlurmNode, Stamp
 from extender.slurm import errors, nodeconf, reading, wire
 from extender.slurm.completer import Completer, wait_status
-from extender.slurm.port import SlurmRefused, SlurmUnavailable
+from extender.slurm.port import SlurmRefused, SlurmUnavailable, SlurmUnsent
 from extender.slurm.requests import describe, ended_text, stamp_text
 from extender.slurm.restd import Counted, Slurmrestd
 from extender.slurm.tokens import TokenSource
@@ -47,7 +47,9 @@ class RestSlurm:
         complete_command: Sequence[str] = (),
         transport: httpx.AsyncBaseTransport | None = None,
         counted: Counted = lambda _call, _outcome: None,
+        may_write: Callable[[], bool] = lambda: True,
     ) -> None:
+        self._may_write = may_write
         self._cluster = cluster
         self._group = group
         self._completer = Completer(complete_command) if complete_command else None
@@ -62,6 +64,7 @@ class RestSlurm:
             ca_file=ca_file,
             transport=transport,
             counted=counted,
+            may_write=may_write,
         )
 
     async def start(self) -> str:
@@ -181,6 +184,8 @@ class RestSlurm:
         """slurmrestd can only cancel, so a program does it that has libslurm (complete.py). It is
         not believed: a job that it left running would hold its nodes for good."""
         if self._completer is not None:
+            if not self._may_write():
+                raise SlurmUnsent(f"another replica leads; not sent: complete job {job_id}")
             problem = await self._completer.complete(job_id, wait_status(exit_code))
             state = (await self._states([job_id])).get(job_id)
             if state is None or state.ended:

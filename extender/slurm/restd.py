@@ -15,7 +15,7 @@ import httpx
 import msgspec
 
 from extender.slurm import errors
-from extender.slurm.port import SlurmError, SlurmRefused, SlurmUnavailable
+from extender.slurm.port import SlurmError, SlurmRefused, SlurmUnavailable, SlurmUnsent
 from extender.slurm.streams import StreamTransport
 from extender.slurm.tokens import TokenSource
 from extender.slurm.wire import Problem, Reply
@@ -31,6 +31,8 @@ Counted = Callable[[str, str], None]
 
 class Slurmrestd:
     """``url`` without a path; ``user_name`` is the user to act as, "" the token's own.
+
+    ``may_write`` is asked right before everything that is not a GET is sent.
 
     At most ``concurrency`` calls are under way at once (slurmrestd has 20 threads by default and
     slurmctld serves all of its clients one after another).
@@ -49,8 +51,10 @@ class Slurmrestd:
         ca_file: str = "",
         transport: httpx.AsyncBaseTransport | None = None,
         counted: Counted = lambda _call, _outcome: None,
+        may_write: Callable[[], bool] = lambda: True,
     ) -> None:
         self._tokens = tokens
+        self._may_write = may_write
         self._counted = counted
         self._timeout = httpx.Timeout(timeout_seconds, connect=connect_timeout_seconds)
         self._list_timeout = httpx.Timeout(list_timeout_seconds, connect=connect_timeout_seconds)
@@ -170,15 +174,17 @@ class Slurmrestd:
         """One exchange. A read whose connection broke is sent once more: it may have been idle."""
         request.headers["X-SLURM-USER-TOKEN"] = token
         tries = 2 if request.method == "GET" else 1
-        problem = ""
+        problem, sent = "", True
         async with self._slots:
+            if request.method != "GET" and not self._may_write():
+                raise SlurmUnsent(f"another replica leads; not sent: {what}")
             for _ in range(tries):
                 try:
                     response = await self._client.send(request)
                     self._counted(_call(request), str(response.status_code))
                     return response
                 except httpx.ConnectError as error:
-                    problem = f"cannot be reached ({error})"
+                    problem, sent = f"cannot be reached ({error})", False
                     break
                 except httpx.TimeoutException as error:
                     problem = f"did not answer in time ({type(error).__name__})"
@@ -187,7 +193,8 @@ class Slurmrestd:
                     problem = f"broke the connection ({type(error).__name__}: {error})"
         self._counted(_call(request), "none")
         # Raised out here so that no httpx exception, whose request has the token, hangs on to it.
-        raise SlurmUnavailable(f"{self._where} {problem}, tried to {what}")
+        failure = SlurmUnavailable if sent else SlurmUnsent
+        raise failure(f"{self._where} {problem}, tried to {what}")
 
     def _decode(self, response: httpx.Response, reply: type[R], what: str) -> R:
         try:

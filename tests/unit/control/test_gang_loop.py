@@ -14,6 +14,7 @@ from extender.control.cluster import Cluster
 from extender.control.gangs import GangLoop
 from extender.control.jobs import JobTable
 from extender.control.journal import Journal
+from extender.control.lease import Alone
 from extender.control.reports import Reports
 from extender.domain.decision import Action, GangState
 from extender.domain.model import Gang, Job, JobState, Namespace
@@ -54,7 +55,7 @@ def world(error: Exception, *known: Job) -> tuple[GangLoop, Journal, Failing]:
         jobs.put(one)
     journal, actions = Journal(lambda: 1.0), Failing(error)
     reports = Reports(cluster, journal, cast(Any, None), event_interval_seconds=60)
-    loop.wire(cluster, jobs, journal, cast(Actions, actions), reports, lambda: True)
+    loop.wire(cluster, jobs, journal, cast(Actions, actions), reports, lambda: True, Alone())
     return loop, journal, actions
 
 
