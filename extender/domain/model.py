@@ -208,6 +208,7 @@ class Job(Struct, frozen=True, kw_only=True):
     state: JobState
     reason: str = ""  # Slurm's word: "Resources", "Priority", "QOSGrpCpuLimit", …
     stamp: Stamp | None = None
+    smudged: bool = False  # what stands there was a stamp, and cannot be read
     user: str = ""
     account: str = ""
     partition: str = ""

@@ -59,7 +59,8 @@ class Slurm(Protocol):
         """One job with its allocation; ``None`` when slurmctld says that it has no such job."""
 
     async def jobs(self) -> Sequence[Job]:
-        """Every job that carries a stamp of ours. Expensive: at start and on doubt only."""
+        """Every job with a stamp of ours, and those whose stamp is ``smudged``. Expensive: at start
+        and on doubt only."""
 
     async def history(self, job_id: int) -> Sequence[Job]:
         """What accounting says of the jobs that had this number, the newest first: slurmctld gives

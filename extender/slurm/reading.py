@@ -25,6 +25,7 @@ def job(info: JobInfo) -> Job:
         state=base,
         reason=_reason(info.state_reason),
         stamp=stamp(info.admin_comment),
+        smudged=smudged(info.admin_comment),
         user=info.user_name or "",
         account=info.account or "",
         partition=info.partition or "",
@@ -110,6 +111,11 @@ def stamp(comment: str | None) -> Stamp | None:
         return msgspec.json.decode(comment, type=Stamp)
     except (msgspec.MsgspecError, UnicodeError):
         return None
+
+
+def smudged(comment: str | None) -> bool:
+    """A stamp was there, and somebody has cut or changed it."""
+    return '"sluice"' in (comment or "") and stamp(comment) is None
 
 
 def _words(value: list[str] | str) -> tuple[str, ...]:

@@ -136,7 +136,7 @@ class RestSlurm:
             "GET", "jobs/", wire.Jobs, "list jobs", params=[("flags", "ALL")], long=True
         )
         listed = [reading.job(info) for info in answer.jobs or () if reading.accepted(info)]
-        ours = [job for job in listed if job.stamp and job.stamp.sluice == self._cluster]
+        ours = [job for job in listed if job.smudged or _cluster_of(job) == self._cluster]
         read = await asyncio.gather(*(self._with_shares(job) for job in ours))
         return [job for job in read if job is not None]
 
@@ -230,3 +230,7 @@ class RestSlurm:
                 body=wire.NodeCreation(line),
                 long=True,
             )
+
+
+def _cluster_of(job: Job) -> str:
+    return job.stamp.sluice if job.stamp else ""

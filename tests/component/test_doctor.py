@@ -201,6 +201,17 @@ async def test_a_stamp_that_cannot_be_read(cluster: Cluster, comment: str) -> No
     assert "no stamp that Sluice can read" in finding.message
 
 
+async def test_a_damaged_stamp_is_found_without_pods_too(cluster: Cluster) -> None:
+    job_id = await cluster.run("smudged")
+    del cluster.kube.pods["ml", "smudged"]
+    comments = cluster.slurmrestd.slurmctld.jobs[job_id].asked
+    comments["admin_comment"] = comments["admin_comment"][:40]
+    (finding,) = (await cluster.examine()).findings
+    assert (finding.kind, finding.job) == (Kind.JOB_STAMP, job_id)
+    comments["admin_comment"] = "maintenance"
+    assert (await cluster.examine()).findings == ()
+
+
 async def test_a_book_that_cannot_be_read_is_named(cluster: Cluster) -> None:
     cluster.slurmrestd.down = True
     with pytest.raises(Unreadable, match=r"^Slurm's book cannot be read: .*slurmctld"):

@@ -161,6 +161,16 @@ def test_what_happens_while_sluice_is_away_is_named_and_then_mended(site: Site) 
     site.bound(4, prefix="late")
 
 
+def test_a_damaged_stamp(site: Site) -> None:
+    """Sluice does not know its job again, and would never end it."""
+    job_id = orphan(site)
+    site.slurm.exec("scontrol", "update", f"jobid={job_id}", 'admincomment={"sluice":"kuber')
+    (finding,) = findings(site)
+    assert named([finding], "job") == [("JobStamp", job_id)]
+    site.cancel(job_id)
+    site.books_agree()
+
+
 def orphan(site: Site) -> int:
     """A running Slurm job with a stamp of ours, of a gang that does not exist."""
     stamp = Stamp(

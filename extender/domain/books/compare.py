@@ -8,7 +8,13 @@ from __future__ import annotations
 
 from extender.domain.books.findings import Books, Finding, Terms, in_order
 from extender.domain.books.index import Index
-from extender.domain.books.jobs import double_jobs, gang_findings, job_findings, waiting_gangs
+from extender.domain.books.jobs import (
+    double_jobs,
+    gang_findings,
+    job_findings,
+    smudged_jobs,
+    waiting_gangs,
+)
 from extender.domain.books.nodes import namespace_findings, node_findings
 from extender.domain.books.pods import beside_slurm, exceeded_shares, pod_findings, same_ranks
 
@@ -28,6 +34,7 @@ def disagreements(books: Books, terms: Terms) -> tuple[Finding, ...]:
     for pod in index.ours:
         found += pod_findings(pod, index)
     found += double_jobs(index)
+    found += smudged_jobs(index)
     found += beside_slurm(index)
     found += node_findings(books, index.ours, index.live, terms)
     found += namespace_findings(books, {pod.namespace for pod in index.ours}, terms)

@@ -41,6 +41,7 @@ class Kind(StrEnum):
     TWO_JOBS = "TwoJobs"
     JOB_NOT_ENDED = "JobNotEnded"
     JOB_USER = "JobUser"
+    JOB_STAMP = "JobStamp"
     POD_JOB_UNKNOWN = "PodJobUnknown"
     POD_JOB_ENDED = "PodJobEnded"
     POD_JOB_NOT_RUNNING = "PodJobNotRunning"

@@ -51,6 +51,20 @@ def job_findings(job: Job, index: Index) -> Iterator[Finding]:
         )
 
 
+def smudged_jobs(index: Index) -> Iterator[Finding]:
+    """Live jobs that nobody knows again. Where a pod names one, that says more."""
+    for job in index.jobs.values():
+        if job.smudged and job.state.live and job.id not in index.placed_in:
+            yield Finding(
+                kind=Kind.JOB_STAMP,
+                job=job.id,
+                message=f"it is {job.state}, of user {job.user!r}, and its stamp cannot be read: "
+                "Sluice, of this cluster or another, does not know it again",
+                advice=f"See AdminComment in scontrol show job {job.id}; if no pods are its: "
+                f"scancel {job.id}",
+            )
+
+
 def double_jobs(index: Index) -> Iterator[Finding]:
     for number, kept in index.spare.items():
         stamp = index.jobs[number].stamp

@@ -174,6 +174,10 @@ CASES: dict[str, tuple[Books, Kind, str, int | None, str, str]] = {
         with_job(job(stamp=stamp(started=True, outcome="all pods have ended"))),
         Kind.JOB_NOT_ENDED, "", 7, "", "all pods have ended",
     ),
+    "a damaged stamp, and no pods": (
+        with_job(job(), replace(job(id=9), stamp=None, smudged=True)),
+        Kind.JOB_STAMP, "", 9, "", "of user 'alice', and its stamp cannot be read",
+    ),
     "another user": (
         with_job(replace(job(), user="bob")),
         Kind.JOB_USER, "", 7, "", "user 'bob', its namespace maps to 'alice'",
@@ -416,6 +420,10 @@ HEALTHY: dict[str, Books] = {
         nodes=(*CLEAN.nodes, managed("n4")),
         slurm_nodes=(*CLEAN.slurm_nodes, in_slurm("n4", "IDLE", "DRAIN")),
     ),
+    "a damaged stamp of a job that has ended": with_job(
+        job(), replace(job(JobState.CANCELLED, id=9), stamp=None, smudged=True)
+    ),
+    "a job of somebody else": with_job(job(), replace(job(id=9), stamp=None)),
     "a job of another cluster": with_job(
         job(), job(id=9, shares=(), stamp=replace(stamp(id="x"), sluice="b"))
     ),

@@ -10,6 +10,7 @@ import pytest
 
 from extender.domain.model import GangKind, JobState, NodeShare, Stamp
 from extender.slurm import reading, wire
+from extender.slurm.requests import stamp_text
 from extender.slurm.restd import VERSIONS
 
 RECORDED = Path(__file__).parent / "recorded"
@@ -202,6 +203,22 @@ def test_time_limits(limit: object, minutes: int | None) -> None:
 )
 def test_a_foreign_comment_is_no_stamp(comment: str | None) -> None:
     assert reading.stamp(comment) is None
+
+
+@pytest.mark.parametrize(
+    ("comment", "smudged"),
+    [
+        ('{"sluice": "kubernetes", "ns": "ml", "ga', True),
+        ('{"sluice": "kubernetes"}', True),
+        ('was: {"sluice": "kubernetes"}', True),
+        (stamp_text(STAMP), False),
+        ("sluice gate", False),
+        ("", False),
+        (None, False),
+    ],
+)
+def test_a_stamp_that_was_damaged(comment: str | None, smudged: bool) -> None:
+    assert reading.smudged(comment) is smudged
 
 
 def test_a_stamp_with_more_in_it_is_still_ours() -> None:
