@@ -2,16 +2,20 @@
 PYTHON ?= python3
 RUN := $(PYTHON) -m tests.harness.bootstrap
 .DEFAULT_GOAL := help
-.PHONY: help test test-unit demo bench up down lint clean-cache
+.PHONY: help test test-unit soak demo bench up down lint clean-cache
 
 help: ## Show this list
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' $(MAKEFILE_LIST) | expand -t 20
 
-test: lint ## Everything: style, types, layers, unit, component and end-to-end tests
+test: lint ## Everything: style, types, layers, unit, component and end-to-end tests, simulation
+	@$(RUN) python -m pytest tests/simulation
 	@$(RUN) --stack python -m pytest tests/unit tests/component tests/e2e
 
 test-unit: ## The unit tests alone, in seconds
 	@$(RUN) python -m pytest tests/unit
+
+soak: ## Simulate with new seeds until stopped (docs/simulation.md)
+	@$(RUN) python -m tests.simulation --soak
 
 lint: ## Style (ruff), types (mypy) and layers (import-linter)
 	@$(RUN) ruff check .
