@@ -46,19 +46,21 @@ class Plan(Struct, frozen=True, kw_only=True):
     min_job_age: float = 300.0
     accounting_lag: float = 0.0
     accounting_keeps_stamps: bool = True
+    replicas: int = 1
     jitter: bool = True
 
 
 _SLURM_CALLS = ("submit", "states", "job", "jobs", "mark", "end", "finish", "history", "")
-_SLURM_MODES = ("lost", "unheard", "late", "error", "denied")
+_SLURM_MODES = ("lost", "unheard", "late", "error", "denied", "unsent")
 _KUBE_CALLS = ("patch", "status", "delete", "binding", "get", "")
 _KUBE_MODES = ("lost", "unheard", "late", "error", "conflict")
 _ENDS = ("CANCELLED", "TIMEOUT", "PREEMPTED", "NODE_FAIL", "OUT_OF_MEMORY", "DEADLINE", "FAILED")
 
 
-def plan(seed: int, *, overlap: bool = False) -> Plan:
-    """The schedule of a seed. ``overlap``: two replicas may act for a while."""
+def plan(seed: int) -> Plan:
+    """The schedule of a seed."""
     dice = random.Random(seed)
+    replicas = dice.choice((1, 1, 1, 1, 2))
     horizon = dice.choice((8.0, 8.0, 15.0, 15.0, 25.0, 40.0))
     gpus = dice.choice((8, 8, 4))
     nodes = tuple((f"n{i}", gpus) for i in range(dice.randint(2, 5)))
@@ -67,12 +69,13 @@ def plan(seed: int, *, overlap: bool = False) -> Plan:
     for wish in wishes:
         steps += _to_workload(dice, wish, horizon)
     for _ in range(dice.choice((0, 1, 1, 2, 2, 3, 4))):
-        steps.append(_fault(dice, horizon, [n for n, _ in nodes], overlap))
+        steps.append(_fault(dice, horizon, [n for n, _ in nodes], replicas > 1))
     ends = [s.at + s.args[1] + 10.0 for s in steps if s.what == "crash" and s.args[1] > 10.0]
     horizon = max([horizon, *ends])  # a long absence is to be one, too
     return Plan(
         seed=seed,
         nodes=nodes,
+        replicas=replicas,
         steps=tuple(sorted(steps, key=lambda step: step.at)),
         horizon=horizon,
         min_job_age=dice.choice((61.0, 90.0, 300.0)),
@@ -121,22 +124,21 @@ def _to_workload(dice: random.Random, wish: Wish, horizon: float) -> list[Step]:
     return steps
 
 
-def _fault(dice: random.Random, horizon: float, nodes: list[str], overlap: bool) -> Step:
+def _fault(dice: random.Random, horizon: float, nodes: list[str], replicas: bool) -> Step:
     at = dice.uniform(0.1, horizon)
     short = dice.choice((0.3, 1.0, 3.0, 8.0))
     what = dice.choice(
         ("sluice", "sluice", "sluice", "slurm call", "slurm call", "slurm call", "kube call")
         + ("kube call", "slurmctld", "slurmctld", "slurm job", "slurm job", "watch", "watch")
         + ("node", "foreign", "foreign", "scheduler", "api", "accounting")
-        + (("overlap", "overlap", "overlap") if overlap else ())
+        + (("freeze", "freeze", "freeze") if replicas else ())
     )
     if what == "sluice":
         return Step(
             at, "crash", (dice.choice((0, 0, *range(60))), dice.choice((0.1, 1.0, 6.0, 6.0, 100.0)))
         )
-    if what == "overlap":
-        how = dice.choice(("freeze", "freeze", "second"))
-        return Step(at, how, (dice.randrange(40), dice.choice((1.0, 4.0, 12.0, 25.0))))
+    if what == "freeze":
+        return Step(at, "freeze", (dice.randrange(40), dice.choice((1.0, 4.0, 5.0, 12.0, 25.0))))
     if what == "slurm call":
         call, mode = dice.choice(_SLURM_CALLS), dice.choice(_SLURM_MODES)
         if dice.random() < 0.3:

@@ -9,12 +9,14 @@ from typing import TYPE_CHECKING, Any, cast
 from extender import app
 from extender.app import Service
 from extender.control import watches
+from extender.control.lease import Lease
 from extender.control.reports import Reports
 from extender.domain.model import Pod
 from extender.domain.views import Verdict
-from extender.kube.client import JSON, KubeClient
+from extender.kube.client import JSON, KubeClient, KubeStandby
 from extender.kube.watch import Reflector
 from extender.settings import Settings
+from tests.simulation import standins
 from tests.simulation.clock import ProcessLoop, State
 from tests.simulation.truth import JobTruth, PodTruth
 
@@ -35,10 +37,17 @@ SETTINGS = Settings(
 )
 
 
+LEASE_SECONDS = 6
+
+
 class Replica:
-    def __init__(self, world: World, number: int) -> None:
+    """``identity`` is its name in the Lease; "" for the only replica there is."""
+
+    def __init__(self, world: World, number: int, identity: str = "") -> None:
         self.world = world
         self.number = number
+        self.identity = identity
+        self.lease: Lease | None = None
         self.loop = ProcessLoop(world.timeline)
         self.listed_at = -1.0  # when slurmctld answered the last whole list that it got
         self.started_at = world.now
@@ -50,7 +59,16 @@ class Replica:
 
     def _start(self) -> None:
         kube = cast(KubeClient, Kube(self.world, self))
-        self.service = Service(SETTINGS, self.world.port(self), kube)
+        if self.identity:
+            self.lease = Lease(
+                kube,
+                namespace="sluice-system",
+                name="sluice",
+                identity=self.identity,
+                duration_seconds=LEASE_SECONDS,
+                clock=standins.clock.monotonic,
+            )
+        self.service = Service(SETTINGS, self.world.port(self), kube, self.lease)
         self._finished = self.loop.create_task(self.service.run())
 
     @property
@@ -60,6 +78,14 @@ class Replica:
     @property
     def answers(self) -> bool:
         return self.loop.state is State.RUNNING
+
+    @property
+    def leads(self) -> bool:
+        return self.answers and (self.lease is None or self.lease.held)
+
+    def may_write(self) -> bool:
+        """What the adapters ask right before a write."""
+        return self.lease is None or self.lease.held
 
     @property
     def problem(self) -> str:
@@ -93,8 +119,13 @@ class Replica:
 class Kube:
     """``KubeClient`` over the model."""
 
-    def __init__(self, world: World, replica: Replica) -> None:
-        self.world, self.replica = world, replica
+    def __init__(
+        self, world: World, replica: Replica, may_write: Callable[[], bool] = lambda: True
+    ) -> None:
+        self.world, self.replica, self._may_write = world, replica, may_write
+
+    def fenced(self, may_write: Callable[[], bool]) -> Kube:
+        return Kube(self.world, self.replica, may_write)
 
     async def close(self) -> None: ...
 
@@ -109,6 +140,8 @@ class Kube:
     ) -> bytes:
         if not self.replica.alive:
             raise asyncio.CancelledError
+        if method != "GET" and not self._may_write():
+            raise KubeStandby(f"{method} {path} was not sent: another replica leads")
         return await self.world.api.call(self.replica, method, path, body)
 
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from extender.domain.model import Job, JobRequest, JobState, NodeSpec, SlurmNode, Stamp
-from extender.slurm.port import SlurmDenied, SlurmError, SlurmRefused, SlurmUnavailable
+from extender.slurm.port import SlurmDenied, SlurmError, SlurmRefused, SlurmUnavailable, SlurmUnsent
 from tests.simulation.truth import JobTruth
 
 if TYPE_CHECKING:
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
 TIMEOUT_SECONDS = 10.0
 CLUSTER = "kubernetes"
+WRITES = ("submit", "mark", "end", "finish", "create")
 
 
 class Port:
@@ -148,6 +149,8 @@ class Port:
         replica, world = self._replica, self._world
         if not replica.alive:
             raise asyncio.CancelledError
+        if what in WRITES and not replica.may_write():
+            raise SlurmUnsent(f"another replica leads; not sent: {what}")
         future: asyncio.Future[Any] = replica.loop.create_future()
         mode = world.faults.fate(f"slurm {what}") or world.faults.slurmctld_mode()
         if mode is None:
@@ -171,6 +174,8 @@ class Port:
             error, after = SlurmDenied("the token has expired"), world.lag(0.02)
         elif mode == "error":
             after = world.lag(0.02)
+        elif mode == "unsent":
+            error, after = SlurmUnsent(f"slurmrestd cannot be reached to {what}"), world.lag(0.02)
         elif mode == "unheard":
             world.timeline.after(world.lag(0.05), self._silently, execute)
         elif mode == "late":

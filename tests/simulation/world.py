@@ -107,7 +107,9 @@ class World:
         return able[0] if len(able) == 1 else self._dice.choice(able) if able else None
 
     def acting(self) -> Replica | None:
-        return next((r for r in self.replicas if r.answers), None)
+        """The replica that leads, or the first that could."""
+        able = [r for r in self.replicas if r.answers]
+        return next((r for r in able if r.leads), able[0] if able else None)
 
     # -- running ----------------------------------------------------------------------------------
 
@@ -116,7 +118,8 @@ class World:
         self.api.put(NAMESPACES, Namespace("ml", {names.MANAGED: "true"}))
         for name, gpus in plan.nodes:
             self._add_node(name, gpus)
-        self.start_replica()
+        for identity in ("a", "b") if plan.replicas > 1 else ("",):
+            self.start_replica(identity)
         for step in plan.steps:
             self.timeline.at(step.at, self._step, step)
         self.timeline.at(5.0, self._audit)
@@ -172,15 +175,14 @@ class World:
         for replica in self.replicas:
             if replica.alive and not replica.answers:
                 replica.loop.thaw()
-        if not any(r.alive for r in self.replicas):
-            self.start_replica()
+        self._fill_up()
         self.scheduler.restart()
 
     # -- replicas -----------------------------------------------------------------------------------
 
-    def start_replica(self) -> Replica:
+    def start_replica(self, identity: str) -> Replica:
         self._born += 1
-        replica = Replica(self, self._born)
+        replica = Replica(self, self._born, identity)
         self.replicas.append(replica)
         self.say("sluice", "%s starts", replica)
         return replica
@@ -190,12 +192,9 @@ class World:
         if replica is None:
             return
         if steps:
-            replica.loop.fuse = (steps, lambda: self._kill_soon(replica, away))
+            replica.loop.fuse = (steps, lambda: self._kill(replica, away))
         else:
             self._kill(replica, away)
-
-    def _kill_soon(self, replica: Replica, away: float) -> None:
-        self._kill(replica, away)
 
     def _kill(self, replica: Replica, away: float) -> None:
         if not replica.alive:
@@ -204,14 +203,17 @@ class World:
         self.trouble(away)
         replica.kill()
         self.replicas.remove(replica)
-        if not self.settling:
-            self.timeline.after(away, self._start_if_none)
+        if self.settling:
+            self._fill_up()
         else:
-            self.start_replica()
+            self.timeline.after(away, self._fill_up)
 
-    def _start_if_none(self) -> None:
-        if not any(r.alive for r in self.replicas):
-            self.start_replica()
+    def _fill_up(self) -> None:
+        """Whoever keeps replicas running starts the one that is missing, under its old name."""
+        there = {replica.identity for replica in self.replicas}
+        for identity in ("a", "b") if self.plan.replicas > 1 else ("",):
+            if identity not in there:
+                self.start_replica(identity)
 
     # -- steps ----------------------------------------------------------------------------------------
 
@@ -274,18 +276,12 @@ class World:
         self.say("fault", "%s is frozen", replica)
         self.trouble(seconds)
         replica.loop.freeze()
-        self.start_replica()
         self.timeline.after(seconds, self._thaw, replica)
 
     def _thaw(self, replica: Replica) -> None:
         if replica.alive and not replica.answers:
             self.say("fault", "%s wakes up", replica)
             replica.loop.thaw()
-
-    def do_second(self, _steps: int, seconds: float) -> None:
-        self.trouble(seconds)
-        second = self.start_replica()
-        self.timeline.after(seconds, self._kill, second, 0.0)
 
     def do_calls(self, target: str, mode: str, seconds: float, calls: int) -> None:
         self.trouble(seconds + 12.0)
