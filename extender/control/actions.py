@@ -132,6 +132,7 @@ class Actions:
             self._defaults,
             cluster=self._cluster_name,
             attempt=action.attempt,
+            ranks=action.ranks,
             required=action.nodes,
             fell=action.fell,
             excluded=(known & fits.unfit) | (known - managed.keys()) | (known & set(action.avoid)),
@@ -191,8 +192,8 @@ class Actions:
                 )
             except KubeError as error:
                 self._scheduling.forget(pod.uid)
-                if error.not_found or error.conflict:
-                    return  # gone, or another pod by now: the watch will tell
+                if error.not_found:
+                    return
                 raise
         metrics.kube_writes.labels("release", "done").inc()
         self._cluster.answered(pod, patch["metadata"]["annotations"])

@@ -44,11 +44,18 @@ class Cluster:
                 del self._answers[pod.uid]
             else:
                 pod = _with(pod, answers)
-        if self.pods.get(pod.uid) == pod:
-            return  # something changed that nothing here depends on
+        known = self.pods.get(pod.uid)
+        if known is not None and msgspec.structs.replace(pod, version=known.version) == known:
+            self._renew(pod)  # something changed that nothing here depends on
+            return
         self.pods[pod.uid] = pod
         self._uids[pod.namespace, pod.name] = pod.uid
         self._place(pod)
+
+    def _renew(self, pod: Pod) -> None:
+        self.pods[pod.uid] = pod
+        if member := self._member.get(pod.uid):
+            self._gangs[member.id][pod.uid] = pod
 
     def pod_gone(self, pod: Pod) -> None:
         self.pods.pop(pod.uid, None)

@@ -168,6 +168,8 @@ class GangLoop:
         self._record(gang, decision)
         if decision.actions:
             await self._act(gang, decision)
+        elif decision.again_in > 0:
+            self._later(gang_id, decision.again_in)
         over = not any(job.state.live for job in self._jobs.of_gang(gang_id))
         if over and not gang.pods and gang_id not in self._cluster.workloads:
             self._forget(gang_id)

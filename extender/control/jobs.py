@@ -28,6 +28,7 @@ _SECOND_LOOK_SECONDS = 30.0
 _SLOW_SECONDS = 1.0
 """An answer that takes longer may come from a slurmctld that was started anew meanwhile."""
 _REASON_EVERY = 5  # beats
+_BOOT_EVERY = 5
 _STANDBY_FACTOR = 5  # a replica that stands by follows so much more slowly
 _PURGE_SECONDS = 60.0
 """A job that was live so lately is still listed when it has ended (MinJobAge is 300 s): one that
@@ -69,6 +70,7 @@ class JobTable:
         self._next_list = 0.0  # monotonic
         self._unanswered: dict[str, float] = {}  # gang -> from when on a list settles it
         self._beat = 0
+        self._booted = 0.0
         self._freshening = asyncio.Lock()
         self._told_at: dict[int, float] = {}  # of the job that was last asked for
         self._heard = 0.0  # when slurmctld last told states (monotonic)
@@ -256,7 +258,7 @@ class JobTable:
                 if await self._ask(everything):
                     next_ping = now + _PING_SECONDS
                 elif now >= next_ping:
-                    await self._slurm.ping()
+                    await self._watch_boot()
                     next_ping = now + _PING_SECONDS
                 failures = 0
                 if everything and self.certain:
@@ -264,7 +266,10 @@ class JobTable:
             except SlurmError as error:
                 failures = min(failures + 1, 8)
                 self._failed(error)
-                await asyncio.sleep(min(10.0, 0.25 * 2**failures) * (0.67 + 0.66 * random.random()))
+                # slurmctld schedules three seconds after its start: jobs that it has forgotten to
+                # run must have been seen to by then
+                most = 1.0 if self.live() else 10.0
+                await asyncio.sleep(min(most, 0.25 * 2**failures) * (0.67 + 0.66 * random.random()))
                 continue
             if time.monotonic() - now > _SLOW_SECONDS:
                 self._relist()
@@ -296,10 +301,10 @@ class JobTable:
         known = {job.id for job in self.live()}
         before = dict(self._jobs)
         found = {job.id: job for job in await self._slurm.jobs()}
+        await self._look_for(sorted(known - found.keys()))  # first: who lost a job may have another
         for job in found.values():
             if self._jobs.get(job.id) is before.get(job.id):  # else it was told of meanwhile
                 self.put(job)
-        await self._look_for(sorted(known - found.keys()))
         self._next_list = time.monotonic() + self._resync
         self._settle(started)
         self._doubts -= doubts
@@ -318,15 +323,26 @@ class JobTable:
 
     async def _ask(self, everything: bool) -> bool:
         """One light call, if there is anything to ask for: the states, or now and then why one job
-        waits."""
+        waits, or whether slurmctld is another."""
         if everything and self._lease.held:
             self._beat += 1
+            if self._beat % _BOOT_EVERY == 1 and self.live():
+                await self._watch_boot()
+                return True
             if (waiting := self._least_known()) is not None:
                 new = waiting.id not in self._looked_at
                 if self._beat % (2 if new else _REASON_EVERY) == 0:
                     await self._read_reason(waiting)
                     return True
         return await self._poll(everything)
+
+    async def _watch_boot(self) -> None:
+        """A slurmctld that was killed brings back jobs that had ended: they are in no poll."""
+        booted = await self._slurm.booted()
+        if booted != self._booted:
+            if self._booted:
+                self._relist()
+            self._booted = booted
 
     async def _poll(self, everything: bool) -> bool:
         """Whether there was anything to ask for."""

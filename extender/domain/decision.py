@@ -32,6 +32,7 @@ class Submit(Struct, frozen=True):
 
     attempt: int
     pods: tuple[Pod, ...]
+    ranks: int  # of the job: there may be fewer pods in place of a job that was lost
     avoid: tuple[str, ...] = ()
     nodes: tuple[str, ...] = ()
     fell: float = 0.0
@@ -110,3 +111,4 @@ class Decision(Struct, frozen=True):
     reason: str  # a sentence for the person who waits
     actions: tuple[Action, ...] = ()
     job: Job | None = None
+    again_in: float = 0.0  # seconds after which time alone changes the decision; 0: never

@@ -118,11 +118,13 @@ def _without_job(
     if not certain:
         return Decision(GangState.CHECKING, "Sluice is reading Slurm's list of jobs.")
     losses = [(job, p) for job in ended for p in present if _was_in(p, job)]
-    if any(not _overdue(p, now) for _, p in losses):
+    if waits := [p for _, p in losses if not _overdue(p, now)]:
         over = losses[0][0]
         leaving = {p.uid: _evict(p, job) for job, p in losses if not p.deleting}
         why = f"{_ended(over)}; its pods are ending."
-        return Decision(GangState.ENDING, why, tuple(leaving.values()), over)
+        due = max(p.gone_by for p in waits) + OVERDUE_SECONDS
+        again = due - now if all(p.deleting for p in waits) else 0.0
+        return Decision(GangState.ENDING, why, tuple(leaving.values()), over, again)
     if stranded:
         return replace_lost(gang, lost, stranded, nodes, now)
     return submission(gang, newest, now, avoid=[node_of(p) for _, p in losses])
@@ -248,7 +250,7 @@ def _allocated(
         return Decision(GangState.INVALID, sentence(gang.problem), job=job)
     try:
         slot_nodes = slots(job.shares, shape([*placed, *unplaced]), nodes)
-        chosen = assign(sorted(ranks), slot_nodes, held(placed))
+        chosen = assign(sorted(ranks), slot_nodes, held(placed), whole=tasks == gang.size)
     except Misfit as misfit:
         return _misfit(job, misfit, living, unplaced, now)
     order = tuple(dict.fromkeys(slot_nodes))
@@ -278,7 +280,8 @@ def _misfit(
     if not isinstance(misfit, NodesGone):
         return Decision(GangState.RUNNING, sentence(why), job=job)
     if now - max(p.created for p in unplaced) < INCOMPLETE_GRACE_SECONDS:
-        return Decision(GangState.STARTING, f"{sentence(why)} It waits for it.", job=job)
+        told = f"{sentence(why)} It waits for it."
+        return Decision(GangState.STARTING, told, job=job, again_in=INCOMPLETE_GRACE_SECONDS)
     leaving = tuple(Evict(p, why, JobState.NODE_FAIL) for p in living if not p.deleting)
     told = f"{sentence(why)} The gang cannot be whole there and starts anew."
     return Decision(GangState.ENDING, told, leaving, job)
@@ -297,6 +300,8 @@ def _incomplete(job: Job, have: int, want: int, now: float) -> Decision:
     reason = f"Slurm job {job.id} has started but only {have} of {want} pods are there"
     since = max(job.started, job.stamp.newest if job.stamp else 0.0)
     if now - since < INCOMPLETE_GRACE_SECONDS:
-        return Decision(GangState.STARTING, f"{reason}; it waits for the rest.", job=job)
+        told = f"{reason}; it waits for the rest."
+        again = since + INCOMPLETE_GRACE_SECONDS - now
+        return Decision(GangState.STARTING, told, job=job, again_in=again)
     end = End(job, 0, reason)
     return Decision(GangState.FORMING, f"{reason}; the nodes are given back.", (end,), job)

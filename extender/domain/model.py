@@ -36,6 +36,7 @@ class Pod(Struct, frozen=True, kw_only=True):
     namespace: str
     name: str
     uid: str
+    version: str = ""  # resourceVersion
     created: float = 0.0
     labels: dict[str, str] = {}
     annotations: dict[str, str] = {}

@@ -44,24 +44,33 @@ def ranks_that_fit(share: NodeShare, rank: Shape) -> int:
 
 
 def assign(
-    ranks: Sequence[int], slot_nodes: Sequence[str], taken: Mapping[int, str]
+    ranks: Sequence[int], slot_nodes: Sequence[str], taken: Mapping[int, str], *, whole: bool
 ) -> dict[int, str]:
     """Rank -> node for ``ranks`` (ascending). ``taken`` are the ranks that have a node already.
 
-    Called for a whole gang it gives rank i the i-th slot; called for a replaced pod it gives the
-    slot that is left over. ``Misfit`` when there are fewer slots than ranks.
+    In the job of a ``whole`` gang slot i is rank i's own: it goes there, also in place of a pod
+    that failed. A rank whose slot somebody else has, or of a job for some ranks only, gets the
+    first free one. ``Misfit`` when there are fewer slots than ranks.
     """
-    free = list(slot_nodes)
-    used = Counter(node for rank, node in taken.items() if rank not in ranks)
-    left = []
-    for node in free:
-        if used[node]:
-            used[node] -= 1
-        else:
-            left.append(node)
-    if len(left) < len(ranks):
+    free = Counter(slot_nodes)
+    free.subtract(node for rank, node in taken.items() if rank not in ranks)
+    room = sum(count for count in free.values() if count > 0)
+    if room < len(ranks):
         raise Misfit(
-            f"Slurm allocated room for {len(slot_nodes)} ranks, of which {len(left)} are free, "
+            f"Slurm allocated room for {len(slot_nodes)} ranks, of which {room} are free, "
             f"and {len(ranks)} are to be placed"
         )
-    return dict(zip(sorted(ranks), left, strict=False))
+    own = {r: slot_nodes[r] for r in ranks if whole and r < len(slot_nodes)}
+    chosen = {rank: node for rank, node in own.items() if _take(free, node)}
+    left = (node for node in slot_nodes if _take(free, node))
+    for rank in ranks:
+        if rank not in chosen:
+            chosen[rank] = next(left)
+    return {rank: chosen[rank] for rank in ranks}
+
+
+def _take(free: Counter[str], node: str) -> bool:
+    if free[node] <= 0:
+        return False
+    free[node] -= 1
+    return True

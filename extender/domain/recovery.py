@@ -29,6 +29,7 @@ from extender.domain.ranks import (
     living_on,
     node_of,
     one_per_rank,
+    ranks_done,
 )
 
 LOST_GRACE_SECONDS = 5.0
@@ -59,11 +60,14 @@ def replace_lost(
         why = f"{told} They are left alone; delete them if the job was ended on purpose."
         return Decision(GangState.LOST, why, (Trace(number),))
     if now - lost.ended < LOST_GRACE_SECONDS:
-        return Decision(GangState.LOST, f"{told} It looks for it.", (Trace(number),), lost)
+        again = lost.ended + LOST_GRACE_SECONDS - now
+        why = f"{told} It looks for it."
+        return Decision(GangState.LOST, why, (Trace(number),), lost, again)
     waiting = [p for p in gang.pods if not (p.terminal or p.deleting or job_of(p))]
     pods = one_per_rank([*stranded, *waiting])
     attempt = (lost.stamp.attempt if lost.stamp else 0) + 1
-    submit = Submit(attempt, tuple(pods), nodes=theirs, fell=now)
+    ranks = max(gang.size - ranks_done(gang), len(pods))
+    submit = Submit(attempt, tuple(pods), ranks, nodes=theirs, fell=now)
     why = f"Slurm has lost job {number}; another takes its place on the same nodes."
     return Decision(GangState.SUBMITTING, why, (submit,), lost)
 
@@ -92,7 +96,8 @@ def wait_fallen(job: Job, living: list[Pod], nodes: Mapping[str, Node], now: flo
             f"Slurm has put job {job.id} back into its queue while its pods run; they are left "
             "alone while their nodes may still be had."
         )
-        return Decision(GangState.QUEUED, why, job=job)
+        again = stamp.fell + FELL_PATIENCE_SECONDS - now
+        return Decision(GangState.QUEUED, why, job=job, again_in=again)
     why = f"Slurm has given the nodes of job {job.id} to others after it had forgotten its start"
     leaving = tuple(Evict(p, why, JobState.NODE_FAIL) for p in living if not p.deleting)
     return Decision(GangState.ENDING, f"{why}; its pods are ending.", leaving, job)

@@ -87,7 +87,7 @@ def _kept(gang: Gang, job: Job, now: float, waiting: list[Pod] | None = None) ->
     if not stamp.held:
         since = msgspec.structs.replace(stamp, held=now)
         why = f"All pods have ended; {kept} while others are made."
-        return Decision(GangState.RESTARTING, why, (Mark(job, since),), job)
+        return Decision(GangState.RESTARTING, why, (Mark(job, since),), job, stamp.hold)
     if now > stamp.held + stamp.hold:
         return None
     if ready >= wanted > 0:
@@ -95,4 +95,5 @@ def _kept(gang: Gang, job: Job, now: float, waiting: list[Pod] | None = None) ->
         why = f"Attempt {again.attempt} starts on the nodes of Slurm job {job.id}."
         return Decision(GangState.STARTING, why, (Mark(job, again),), job)
     why = f"{kept}; {ready} of {wanted} pods are there again."
-    return Decision(GangState.RESTARTING, why, job=job)
+    left = stamp.held + stamp.hold - now
+    return Decision(GangState.RESTARTING, why, job=job, again_in=left)

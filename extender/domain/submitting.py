@@ -32,10 +32,11 @@ def submission(gang: Gang, ended: Job | None, now: float, *, avoid: Iterable[str
             f"Pods wait for other scheduling gates ({', '.join(other)}); nothing is asked of Slurm "
             "before those are off.",
         )
-    if ended and now < ended.ended + _patience(ended, ready):
-        return Decision(GangState.FORMING, f"It asks again after a pause: {_outcome(ended)}.")
+    if ended and (pause := ended.ended + _patience(ended, ready) - now) > 0:
+        why = f"It asks again after a pause: {_outcome(ended)}."
+        return Decision(GangState.FORMING, why, again_in=pause)
     attempt = (ended.stamp.attempt if ended and ended.stamp else 0) + 1
-    submit = Submit(attempt, tuple(ready), tuple(sorted({n for n in avoid if n})))
+    submit = Submit(attempt, tuple(ready), len(ready), tuple(sorted({n for n in avoid if n})))
     return Decision(GangState.SUBMITTING, "The gang is being submitted to Slurm.", (submit,))
 
 

@@ -66,13 +66,15 @@ def job_request(
     cluster: str,
     attempt: int,
     excluded: Iterable[str] = (),
+    ranks: int = 0,
     required: Sequence[str] = (),
     fell: float = 0.0,
 ) -> JobRequest:
     """The job for these pods (the waiting ones of the gang, one a rank).
 
     ``fit`` is of these pods, ``excluded`` are Slurm names that Kubernetes could not use.
-    ``required`` are the nodes where the pods run already, since their job was lost at ``fell``.
+    ``required`` are the nodes where the pods run already, since their job was lost at ``fell``; it
+    had ``ranks``.
     ``Refusal`` with a sentence when the request can never work.
     """
     asked = _agreed_annotations(gang, pods)
@@ -90,12 +92,12 @@ def job_request(
             id=gang.id,
             attempt=attempt,
             first=attempt,
-            size=len(pods),
+            size=ranks or len(pods),
             newest=max((p.created for p in pods), default=0.0),
             fell=fell,
             hold=_duration(asked, names.HOLD_ON_RESTART),
         ),
-        tasks=len(pods),
+        tasks=ranks or len(pods),
         least_nodes=len(required) or _least_nodes(len(pods), rank, fit.usable),
         cpus_per_task=rank.cpus,
         memory_mib_per_task=rank.memory_mib,

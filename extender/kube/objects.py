@@ -165,6 +165,7 @@ def pod(o: PodObject) -> Pod:
         namespace=meta.namespace,
         name=meta.name,
         uid=meta.uid,
+        version=meta.resourceVersion,
         created=_seconds(meta.creationTimestamp),
         labels=_kept(meta.labels, _KEPT_LABELS),
         annotations=_kept(meta.annotations, _KEPT_ANNOTATIONS),

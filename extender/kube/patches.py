@@ -28,13 +28,15 @@ def release(
 ) -> dict[str, Any]:
     """One strategic merge patch: answers written, node pinned, gate off.
 
-    The UID makes it a 409 for another pod of the same name. The node is pinned in every ORed term,
-    since a term without it would leave another way open. A pod that was never gated gets the
-    answers only: its node is then enforced at filter and bind.
+    The UID makes it a 409 for another pod of the same name, the version for one that has changed: a
+    patch that was under way for long must not overwrite a later one. The node is pinned in every
+    ORed term, since a term without it would leave another way open. A pod that was never gated
+    gets the answers only: its node is then enforced at filter and bind.
     """
     patch: dict[str, Any] = {
         "metadata": {
             "uid": pod.uid,
+            "resourceVersion": pod.version,
             "annotations": {
                 names.GANG_ID: gang_id,
                 names.JOB_ID: str(job_id),

@@ -46,8 +46,9 @@ class Slurm(Protocol):
 
     async def close(self) -> None: ...
 
-    async def ping(self) -> None:
-        """Return when slurmctld answers and the token is good, raise otherwise."""
+    async def booted(self) -> float:
+        """When slurmctld was started, in seconds since the epoch. Changes when it starts anew, and
+        sometimes without that. Needs slurmctld and a good token, and nothing else."""
 
     async def submit(self, request: JobRequest) -> int:
         """Queue one external job and return its id. After ``SlurmUnavailable`` it may exist."""

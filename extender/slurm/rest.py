@@ -75,9 +75,10 @@ class RestSlurm:
         if self._completer is not None:
             await self._completer.close()
 
-    async def ping(self) -> None:
-        """The lightest call that needs both: ping/ itself answers 200 to any token."""
-        await self._states([1])
+    async def booted(self) -> float:
+        """``req_time_start`` of sdiag, 7 kB: also set at midnight and by sdiag --reset."""
+        answer = await self._restd.call("GET", "diag/", wire.Diag, "read diagnostics")
+        return wire.number(answer.statistics.req_time_start) or 0.0
 
     async def submit(self, request: JobRequest) -> int:
         """An id counts, whatever else is said: slurmctld queues a job that cannot start yet (72xx,

@@ -49,6 +49,16 @@ class Submitted(Reply, frozen=True):
     job_id: int = 0
 
 
+class Statistics(Struct, frozen=True):
+    req_time_start: Number = None
+
+
+class Diag(Reply, frozen=True):
+    """GET diag/"""
+
+    statistics: Statistics = Statistics()
+
+
 class JobStateEntry(Struct, frozen=True):
     job_id: str | int
     state: list[str] | str = ""

@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 
 _HOP = {"connection", "keep-alive", "transfer-encoding", "content-length"}
 
-PING = "/jobs/state/?job_id=1"
+PING = "/diag/"
 
 
 @dataclass(frozen=True)

@@ -99,6 +99,7 @@ class FakeSlurmctld:
         self.jobs: dict[int, Job] = {}
         self.accounting: dict[int, Job] = {}
         self._next = 1
+        self.booted = int(time.time())
 
     def submit(self, asked: dict[str, Any]) -> Job:
         """Queue a job, or ``Refusal``. One that no node can ever hold leaves a FAILED record."""

@@ -87,6 +87,7 @@ class FakeSlurmrestd:
             ("GET", "jobs/state/"): self._states,
             ("POST", "job/submit"): self._submit,
             ("GET", "nodes/"): self._nodes,
+            ("GET", "diag/"): self._diag,
         }
         by_id = {"GET": self._job, "POST": self._update, "DELETE": self._delete}
         if re.fullmatch(r"job/\d+", path):
@@ -96,6 +97,9 @@ class FakeSlurmrestd:
     def _ping(self) -> httpx.Response:
         status = WORDS[1800] if self.down else "No error"
         return _ok(pings=[{"hostname": "localhost", "responding": not self.down, "status": status}])
+
+    def _diag(self, *_: Any) -> httpx.Response:
+        return _ok(statistics={"req_time_start": _number(self.slurmctld.booted)})
 
     def _submit(self, _: str, user: str, body: Body, __: Body) -> httpx.Response:
         asked = body["job"]

@@ -213,7 +213,7 @@ class TestEnvironment:
                 "SLUICE_XYZ__QQQ",
                 "1",
                 "SLUICE_XYZ__QQQ: unknown; there are cluster, log, http, kubernetes, slurm, "
-                "nodes, gangs",
+                "nodes, gangs, lease",
             ),
             (
                 "SLUICE_HTTP",

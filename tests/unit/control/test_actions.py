@@ -27,7 +27,7 @@ from tests.fakes.slurmrestd import FakeSlurmrestd
 from tests.unit.slurm.contract import specs
 
 GANG = gang(pod(0), pod(1))
-SUBMIT = Submit(1, GANG.pods)
+SUBMIT = Submit(1, GANG.pods, 2)
 
 
 class World:
@@ -128,7 +128,7 @@ async def test_a_stranger_that_was_allocated_is_left_out_the_next_time(world: Wo
             End(lost, 0, "ghost is unknown"),
         ],
     )
-    await world.actions.carry_out(GANG, [Submit(2, GANG.pods)])
+    await world.actions.carry_out(GANG, [Submit(2, GANG.pods, 2)])
     assert world.excluded() == [[], ["ghost"]]
 
 

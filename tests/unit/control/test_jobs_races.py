@@ -33,6 +33,9 @@ class Answers:
         self.meanwhile()
         return self.told.get(job_id)
 
+    async def booted(self) -> float:
+        return 1.0
+
     async def jobs(self) -> Sequence[Job]:
         self.meanwhile()
         return list(self.told.values())

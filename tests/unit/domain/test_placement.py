@@ -48,24 +48,32 @@ def test_a_node_that_kubernetes_does_not_have_is_never_used() -> None:
 
 
 def test_the_whole_gang_gets_slots_in_order() -> None:
-    assert assign([0, 1, 2], ["a", "b", "c"], {}) == {0: "a", 1: "b", 2: "c"}
+    assert assign([0, 1, 2], ["a", "b", "c"], {}, whole=True) == {0: "a", 1: "b", 2: "c"}
 
 
-def test_a_replaced_rank_gets_the_slot_that_is_left() -> None:
-    assert assign([1], ["a", "b", "c"], {0: "a", 2: "c"}) == {1: "b"}
-    assert assign([1], ["a", "a", "c"], {0: "a", 2: "c"}) == {1: "a"}
+def test_a_replaced_rank_gets_its_own_slot() -> None:
+    assert assign([1], ["a", "b", "c"], {0: "a", 2: "c"}, whole=True) == {1: "b"}
+    assert assign([1], ["a", "a", "c"], {0: "a", 2: "c"}, whole=True) == {1: "a"}
+    assert assign([1], ["a", "b", "c"], {2: "c"}, whole=True) == {1: "b"}  # rank 0 has succeeded
+
+
+def test_a_rank_whose_slot_is_taken_gets_the_first_that_is_free() -> None:
+    assert assign([1], ["a", "b", "c"], {0: "b"}, whole=True) == {1: "a"}
+
+
+def test_ranks_of_a_part_of_a_gang_get_slots_in_order() -> None:
+    assert assign([1, 3], ["a", "b"], {}, whole=False) == {1: "a", 3: "b"}
 
 
 def test_too_few_slots() -> None:
     with pytest.raises(Misfit, match="room for 2 ranks, of which 2 are free, and 3"):
-        assign([0, 1, 2], ["a", "b"], {})
+        assign([0, 1, 2], ["a", "b"], {}, whole=True)
 
 
 @given(st.permutations(list(range(8))), st.integers(0, 8))
 def test_every_call_gives_the_same_and_no_slot_twice(order: list[int], done: int) -> None:
     slot_nodes = [f"n{i // 2}" for i in range(8)]
-    whole = assign(list(range(8)), slot_nodes, {})
-    taken = {rank: whole[rank] for rank in order[:done]}
-    rest = assign(sorted(order[done:]), slot_nodes, taken)
-    both = sorted([*taken.values(), *rest.values()])
-    assert both == sorted(slot_nodes)
+    first = assign(list(range(8)), slot_nodes, {}, whole=True)
+    taken = {rank: first[rank] for rank in order[:done]}
+    rest = assign(sorted(order[done:]), slot_nodes, taken, whole=True)
+    assert {**taken, **rest} == first

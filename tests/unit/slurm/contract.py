@@ -120,12 +120,12 @@ class Contract:
 
     # -- meeting ----------------------------------------------------------------------------
 
-    async def test_the_newest_version_is_agreed_on_and_the_ping_is_answered(
-        self, slurm: RestSlurm
-    ) -> None:
+    async def test_the_newest_version_is_agreed_on(self, slurm: RestSlurm) -> None:
         assert await slurm.start() == "v0.0.45"
         assert await slurm.start() == "v0.0.45"
-        await slurm.ping()
+
+    async def test_it_is_told_since_when_slurmctld_runs(self, slurm: RestSlurm) -> None:
+        assert 1_000_000_000 < await slurm.booted() <= time.time() + 1
 
     # -- what a job is ----------------------------------------------------------------------
 
@@ -339,7 +339,7 @@ class Contract:
     ) -> None:
         job_id = await slurm.submit(request(hold=True))
         holder.put(world.token("slurm", -60))
-        calls = (slurm.ping(), slurm.submit(request()), slurm.end(job_id), slurm.jobs())
+        calls = (slurm.booted(), slurm.submit(request()), slurm.end(job_id), slurm.jobs())
         for answer in await asyncio.gather(*calls, return_exceptions=True):
             assert isinstance(answer, SlurmDenied)
             assert "did not accept the token" in str(answer)
@@ -399,7 +399,7 @@ class Contract:
         world.stop_slurmctld()
         try:
             calls = (
-                slurm.ping(),
+                slurm.booted(),
                 slurm.states([job.id]),
                 slurm.job(job.id),
                 slurm.jobs(),
