@@ -103,10 +103,7 @@ class Index:
 
 def _member(pod: Pod, workloads: dict[str, Workload]) -> Membership:
     owner = pod.owner
-    workload = workloads.get(owner.uid) if owner else None
-    if workload and workload.namespace != pod.namespace:
-        return lone(pod)  # owner references are the words of whoever made the pod
-    member = membership(pod, workload)
+    member = membership(pod, workloads.get(owner.uid) if owner else None)
     if member is None and owner:
         return Membership(owner.uid, GangKind.JOB, owner.name)  # its Job is gone
     return member or lone(pod)

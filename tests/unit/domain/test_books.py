@@ -300,6 +300,9 @@ ALL_PODS: dict[str, tuple[Books, Kind, str]] = {
     "without a stamp": (
         with_job(replace(job(), stamp=None)), Kind.POD_JOB_FOREIGN, "no stamp that Sluice can read",
     ),
+    "with a damaged stamp": (
+        with_job(replace(job(), stamp=None, smudged=True)), Kind.POD_JOB_FOREIGN, "no stamp that",
+    ),
     "of another cluster": (
         with_job(job(stamp=replace(stamp(), sluice="b"))), Kind.POD_JOB_FOREIGN, "cluster 'b'",
     ),
@@ -365,6 +368,22 @@ def test_pods_of_one_gang_in_two_live_jobs() -> None:
     assert "7, 9" in findings[1].message
 
 
+def test_a_node_that_was_never_ours_is_told_when_a_gang_got_it() -> None:
+    elsewhere = job(id=9, shares=(share("c0"),), stamp=replace(stamp(1), id="third-uid"))
+    third = on(0, "c0", job_id=9, annotations={names.GANG_ID: "third-uid"}, uid="third-0")
+    strange = SlurmNode(name="c0", states=("MIXED",))
+    findings = found(
+        books(
+            pods=(*CLEAN.pods, third),
+            jobs=(*CLEAN.jobs, elsewhere),
+            nodes=(*CLEAN.nodes, node("c0")),
+            slurm_nodes=(*CLEAN.slurm_nodes, strange),
+        )
+    )
+    assert [(f.kind, f.node) for f in findings] == [(Kind.NODE_NOT_IN_KUBERNETES, "c0")]
+    assert "jobs 9 hold it" in findings[0].message
+
+
 def test_a_node_that_left_is_told_with_the_jobs_and_the_pods_on_it() -> None:
     findings = found(books(nodes=CLEAN.nodes[1:]))
     assert [(f.kind, f.pod, f.node) for f in findings] == [
@@ -381,6 +400,11 @@ HEALTHY: dict[str, Books] = {
     "pods that are ending, their job has ended": books(
         pods=(*(replace(p, deleting=True, gone_by=1000.0) for p in PODS), *WAITING),
         jobs=(job(JobState.PREEMPTED), NEXT),
+        at=1059.0,
+    ),
+    "its nodes are kept for a restart, and no pod is there yet": books(
+        pods=WAITING,
+        jobs=(job(stamp=stamp(started=True, hold=60.0, held=1000.0)), NEXT),
         at=1059.0,
     ),
     "its nodes are kept for a restart": books(
@@ -407,11 +431,14 @@ HEALTHY: dict[str, Books] = {
     "a DaemonSet's pod sees the GPUs": books(
         pods=(*CLEAN.pods, replace(GPU_POD, owner=Owner("DaemonSet", "exporter", "u")))
     ),
+    "a static pod sees the GPUs": books(
+        pods=(*CLEAN.pods, replace(GPU_POD, owner=Owner("Node", "n3", "u")))
+    ),
     "GPU pods on a node that is not managed": books(
         pods=(*CLEAN.pods, replace(GPU_POD, node="control-plane"))
     ),
     "a node that slurmd serves": books(
-        slurm_nodes=(*CLEAN.slurm_nodes, SlurmNode(name="cpu0", states=("IDLE",)))
+        slurm_nodes=(*CLEAN.slurm_nodes, SlurmNode(name="c0", states=("IDLE",), features=("k8s",)))
     ),
     "a node that was retired": books(
         slurm_nodes=(*CLEAN.slurm_nodes, in_slurm("n9", "IDLE", "DRAIN"))
