@@ -16,6 +16,7 @@ TOLD = 3
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.simulation", description=__doc__)
     parser.add_argument("--seed", type=int, help="tell the story of this schedule")
+    parser.add_argument("--first", type=int, nargs="+", help="stop at the first that is broken")
     parser.add_argument("--whole", action="store_true", help="do not shorten its story")
     parser.add_argument("--count", type=int, default=1000, help="how many schedules to run")
     parser.add_argument("--base", type=int, default=0, help="the first seed")

@@ -90,7 +90,7 @@ class Workloads:
         gang = truth.gang
         if gang.kind is GangKind.JOB:
             if gang.id not in self._syncing:
-                self.sync(gang, 0.01 + self._world.lag(0.1))
+                self.sync(gang, 0.01 + self._world.lag(self._world.plan.recreate_lag))
         elif truth.gone and gang.extra.get("again", 0) > 0 and not self._world.settling:
             gang.extra["again"] -= 1
             wish: Wish = gang.extra["wish"]
@@ -188,17 +188,23 @@ class Scheduler:
         self._world = world
         self._trying: dict[str, int] = {}  # pod uid -> number of the try under way
         self._tries = 0
+        self._away = False
 
     def changed(self, truth: PodTruth) -> None:
         pod = truth.pod
-        if truth.gone or pod.node or pod.gates or pod.deleting or pod.terminal:
+        if truth.gone or pod.node or pod.gates or pod.deleting or pod.terminal or self._away:
             return
         if pod.uid not in self._trying:
             self._try_later(truth, 0.01, 0)
 
-    def restart(self) -> None:
-        """Tries under way are lost; pods are listed anew."""
+    def stop(self) -> None:
+        """Tries under way are lost."""
         self._trying.clear()
+        self._away = True
+
+    def restart(self) -> None:
+        """Pods are listed anew."""
+        self._away = False
         for truth in list(self._world.api.pods.values()):
             self.changed(truth)
 

@@ -26,8 +26,8 @@ if TYPE_CHECKING:
 
 ORPHAN_SECONDS = 150.0
 """How long a Slurm job may be without a gang while nothing fails: one sync and its retries."""
-SAVED_SECONDS = 15.0
-STALE_SECONDS = 5.0
+SAVED_SECONDS = 6.0
+STALE_SECONDS = 2.0
 
 
 class Violation(Struct, frozen=True):
@@ -60,8 +60,9 @@ class Judge:
             self.broken("submit", f"a job is submitted for {request.stamp.id}, which never was")
             return
         self._world.say("sluice", "%s submits for %s (%d)", replica, gang.name, request.tasks)
+        looked = replica.listed_at > replica.to_look_after(gang.id)
         for job in gang.live_jobs():
-            if _told_of(replica, job):
+            if not looked or _told_of(replica, job):
                 self.broken("one live job", f"{gang.name} is submitted again while {job!r} is live")
         need = gang.size - len(gang.succeeded())
         if known.TAKEN_OVER_IN_PART and request.required_nodes:
@@ -210,12 +211,14 @@ class Judge:
         if job is not None:
             if job.ended_ever or self._fell(job, truth) or self._node_gone(job):
                 return
-            if any(j.live and j is not job for j in truth.gang.jobs):
-                return  # one too many; that there are two is another matter
+            if any(
+                p.granted is not job and p.granted.live for p in truth.gang.living() if p.granted
+            ):
+                return  # pods on two jobs: those on one of them have to go
             self.broken("nothing on silence", f"{truth.pod.name} is deleted, {job!r}")
             return
         for one in truth.gang.jobs:
-            took = one.ended_ever and not one.by_sluice
+            took = one.ended_ever and not one.by_sluice and not one.refused
             if took and one.stamp is not None and one.stamp.newest >= truth.pod.created:
                 return
         self.broken("nothing on silence", f"{truth.pod.name} is deleted, no job of it has ended")

@@ -47,6 +47,7 @@ class Plan(Struct, frozen=True, kw_only=True):
     accounting_lag: float = 0.0
     accounting_keeps_stamps: bool = True
     replicas: int = 1
+    recreate_lag: float = 0.1  # how long the Job controller takes
     jitter: bool = True
 
 
@@ -76,6 +77,7 @@ def plan(seed: int) -> Plan:
         seed=seed,
         nodes=nodes,
         replicas=replicas,
+        recreate_lag=dice.choice((0.1, 0.1, 1.0, 8.0)),
         steps=tuple(sorted(steps, key=lambda step: step.at)),
         horizon=horizon,
         min_job_age=dice.choice((61.0, 90.0, 300.0)),
@@ -172,7 +174,7 @@ def _fault(dice: random.Random, horizon: float, nodes: list[str], replicas: bool
             dice.uniform(0.0, at), "foreign", (dice.randint(1, 2), dice.choice((2.0, 8.0, 100.0)))
         )
     if what == "scheduler":
-        return Step(at, "restart scheduler", ())
+        return Step(at, "restart scheduler", (dice.choice((0.0, 2.0, 8.0)),))
     if what == "api":
         return Step(at, "api down", (short,))
     return Step(at, "accounting away", (dice.choice((5.0, 20.0)),))

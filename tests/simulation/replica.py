@@ -50,7 +50,8 @@ class Replica:
         self.lease: Lease | None = None
         self.loop = ProcessLoop(world.timeline)
         self.listed_at = -1.0  # when slurmctld answered the last whole list that it got
-        self.started_at = world.now
+        self._look_after = world.now  # it began to run, or to lead
+        self.unanswered: dict[str, float] = {}  # gang -> when a submit was left without an answer
         self._finished: asyncio.Task[Any] | None = None
         self.loop.enter(self._start)
 
@@ -69,6 +70,8 @@ class Replica:
                 clock=standins.clock.monotonic,
             )
         self.service = Service(SETTINGS, self.world.port(self), kube, self.lease)
+        if self.lease is not None:
+            self._begin, self.lease.gained = self.lease.gained, self._gained
         self._finished = self.loop.create_task(self.service.run())
 
     @property
@@ -78,6 +81,15 @@ class Replica:
     @property
     def answers(self) -> bool:
         return self.loop.state is State.RUNNING
+
+    def _gained(self) -> None:
+        self._look_after = self.world.now
+        self.world.say("sluice", "%s leads", self)
+        self._begin()
+
+    def to_look_after(self, gang_id: str) -> float:
+        """From when on Slurm's list has to be, that a submit for the gang may rely on."""
+        return max(self._look_after, self.unanswered.get(gang_id, 0.0))
 
     @property
     def leads(self) -> bool:

@@ -74,7 +74,7 @@ class Slurmctld:
         """slurmctld keeps a record of a job that no node can ever hold."""
         job = self.submit(request, stamp)
         self.end(job, JobState.FAILED)
-        job.reason = "BadConstraints"
+        job.reason, job.refused = "BadConstraints", True
         return job
 
     def changed(self) -> None:
@@ -126,6 +126,7 @@ class Slurmctld:
         job.started = job.ran_since = self._world.now
         job.slots = shares
         job.runs += 1
+        job.known_gone.clear()
         for share in shares:
             job.nodes_ever[share.name] = share
         self._world.judge.allocated(job)

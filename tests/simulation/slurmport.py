@@ -37,7 +37,13 @@ class Port:
 
     async def submit(self, request: JobRequest) -> int:
         self._world.judge.submitting(self._replica, request)
-        job: JobTruth = await self._call("submit", lambda: self._submit(request))
+        try:
+            job: JobTruth = await self._call("submit", lambda: self._submit(request))
+        except SlurmUnsent:
+            raise
+        except SlurmUnavailable:
+            self._replica.unanswered[request.stamp.id] = self._world.now
+            raise
         job.acked_to.add(self._replica)
         return job.id
 
@@ -58,7 +64,7 @@ class Port:
         told: dict[int, tuple[JobTruth, JobState]] = await self._call(
             "states", lambda: self._states(asked)
         )
-        self._tell_ends(job for job, state in told.values() if state.ended)
+        self._tell(told.values())
         return {job_id: state for job_id, (_, state) in told.items()}
 
     def _states(self, ids: list[int]) -> dict[int, tuple[JobTruth, JobState]]:
@@ -69,7 +75,7 @@ class Port:
         told: tuple[JobTruth, Job] | None = await self._call("job", lambda: self._job(job_id))
         if told is None:
             return None
-        self._tell_ends([told[0]] if told[1].state.ended else ())
+        self._tell([(told[0], told[1].state)])
         return told[1]
 
     def _job(self, job_id: int) -> tuple[JobTruth, Job] | None:
@@ -80,7 +86,7 @@ class Port:
         """As the adapter does it: only stamped jobs of this cluster, none that was refused."""
         at, told = await self._call("jobs", self._jobs)
         self._replica.listed_at = at
-        self._tell_ends(job for job, one in told if one.state.ended)
+        self._tell((job, one.state) for job, one in told)
         return [one for _, one in told]
 
     def _jobs(self) -> tuple[float, list[tuple[JobTruth, Job]]]:
@@ -97,7 +103,7 @@ class Port:
         told: list[tuple[JobTruth, Job]] = await self._call(
             "history", lambda: self._ctld.recorded(job_id)
         )
-        self._tell_ends(job for job, one in told if one.state.ended)
+        self._tell((job, one.state) for job, one in told)
         return [one for _, one in told]
 
     async def mark(self, job_id: int, stamp: Stamp, nodes: Sequence[str] = ()) -> None:
@@ -139,9 +145,12 @@ class Port:
     async def create_nodes(self, specs: Sequence[NodeSpec]) -> None:
         await self._call("create", lambda: self._ctld.create(specs))
 
-    def _tell_ends(self, jobs: Iterable[JobTruth]) -> None:
-        for job in jobs:
-            job.known_gone.add(self._replica)
+    def _tell(self, told: Iterable[tuple[JobTruth, JobState]]) -> None:
+        """The replica learns that a job runs no more: nothing is to be bound for it."""
+        for job, state in told:
+            fell = state is job.state is JobState.PENDING and job.runs
+            if state.ended or fell:
+                job.known_gone.add(self._replica)
 
     # -- the way there and back ---------------------------------------------------------------
 
@@ -180,7 +189,7 @@ class Port:
             world.timeline.after(world.lag(0.05), self._silently, execute)
         elif mode == "late":
             after = TIMEOUT_SECONDS
-            world.timeline.after(TIMEOUT_SECONDS + world.lag(6.0), self._silently, execute)
+            world.timeline.after(TIMEOUT_SECONDS + world.lag(15.0), self._silently, execute)
         elif mode == "hung":
             after = TIMEOUT_SECONDS
             thaw = world.faults.slurmctld_thaws() - world.now + world.lag(0.2)

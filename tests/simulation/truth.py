@@ -73,6 +73,7 @@ class JobTruth:
         "orphan_since",
         "ran_since",
         "reason",
+        "refused",
         "request",
         "requeued_run",
         "required",
@@ -106,6 +107,7 @@ class JobTruth:
         self.ended = 0.0
         self.held = False
         self.required: tuple[str, ...] = ()  # nodes that an update asked for
+        self.refused = False  # at submit: only its record is left
         self.restarts = 0
         self.runs = 0  # how often it has started
         self.requeued_run = 0  # the last run that Slurm took back

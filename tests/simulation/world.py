@@ -382,8 +382,9 @@ class World:
         elif job.live:
             self.slurm.end(job, JobState.COMPLETED)
 
-    def do_restart_scheduler(self) -> None:
-        self.scheduler.restart()
+    def do_restart_scheduler(self, away: float) -> None:
+        self.scheduler.stop()
+        self.timeline.after(away, self.scheduler.restart)
 
     def do_api_down(self, seconds: float) -> None:
         self.say("fault", "the API server does not answer")

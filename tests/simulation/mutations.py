@@ -1,0 +1,184 @@
+"""The deliberate faults of mutants.py."""
+
+from __future__ import annotations
+
+from tests.simulation.mutants import Mutant
+
+_LIFECYCLE = "extender/domain/lifecycle.py"
+_JOBS = "extender/control/jobs.py"
+_ACTIONS = "extender/control/actions.py"
+_LEASE = "extender/control/lease.py"
+_GANGS = "extender/control/gangs.py"
+_SCHEDULING = "extender/control/scheduling.py"
+_PLACEMENT = "extender/domain/placement.py"
+_RANKS = "extender/domain/ranks.py"
+_SUBMITTING = "extender/domain/submitting.py"
+_RECOVERY = "extender/domain/recovery.py"
+_RESTARTS = "extender/domain/restarts.py"
+
+MUTANTS = (
+    Mutant(
+        "submit without having looked",
+        _LIFECYCLE,
+        "    if not certain:\n",
+        "    if False:\n",
+        ("one live job",),
+    ),
+    Mutant(
+        "a submit without an answer did not happen",
+        _JOBS,
+        "        self._unanswered[gang_id] = time.monotonic() + _LANDING_SECONDS\n",
+        "",
+        ("one live job",),
+    ),
+    Mutant(
+        "submit before all pods exist",
+        _SUBMITTING,
+        "    if len(ready) < wanted:\n",
+        "    if not ready:\n",
+        ("all or none",),
+    ),
+    Mutant(
+        "release before all pods are there",
+        _LIFECYCLE,
+        "    if not living and len(ranks) < tasks and not _some_have_ended(job, placed):\n",
+        "    if False:\n",
+        ("all or none",),
+    ),
+    Mutant(
+        "give the nodes back at deletionTimestamp",
+        _LIFECYCLE,
+        "    living = living_on(gang, job) + stranded\n"
+        "    present = [p for p in gang.pods if not p.terminal]\n",
+        "    living = living_on(gang, job) + stranded\n"
+        "    present = [p for p in gang.pods if not p.terminal and not p.deleting]\n",
+        ("held to the end",),
+    ),
+    Mutant(
+        "never end a job whose pods have ended",
+        _RESTARTS,
+        "    end = End(job, exit_code(gang, job), why, finished=bool(gang.pods))\n"
+        '    return Decision(GangState.ENDING, f"{sentence(why)} Slurm job {job.id} ends.", (end,), job)\n',
+        '    return Decision(GangState.ENDING, f"{sentence(why)} Slurm job {job.id} ends.", (), job)\n',
+        ("no orphan", "settles"),
+    ),
+    Mutant(
+        "no answer means that the jobs have ended",
+        _JOBS,
+        "            states = await self._slurm.states(asked)\n",
+        "            try:\n"
+        "                states = await self._slurm.states(asked)\n"
+        "            except SlurmUnavailable:\n"
+        "                states = dict.fromkeys(asked, JobState.CANCELLED)\n",
+        ("nothing on silence",),
+    ),
+    Mutant(
+        "evict the pods of an unknown job",
+        _RECOVERY,
+        "        return Decision(GangState.LOST, why, (Trace(number),))\n",
+        "        leaving = tuple(Evict(p, why) for p in stranded)\n"
+        "        return Decision(GangState.LOST, why, leaving)\n",
+        ("nothing on silence",),
+    ),
+    Mutant(
+        "evict pods whose job Sluice gave back",
+        _LIFECYCLE,
+        "    return job.stamp is not None and not job.stamp.outcome and pod.created",
+        "    return job.stamp is not None and pod.created",
+        ("nothing on silence",),
+    ),
+    Mutant(
+        "of two jobs keep the one without pods",
+        _LIFECYCLE,
+        "    return (not living_on(gang, job), ",
+        "    return (bool(living_on(gang, job)), ",
+        ("nothing on silence", "held to the end"),
+    ),
+    Mutant(
+        "delete a pod by its name alone",
+        _ACTIONS,
+        '"preconditions": {"uid": pod.uid}}',
+        '"preconditions": {}}',
+        ("nothing on silence",),
+    ),
+    Mutant(
+        "a number that comes again is the same job",
+        _JOBS,
+        "        return (told.stamp.id, told.stamp.first) != (ours.stamp.id, ours.stamp.first)\n",
+        "        return False\n",
+        ("held to the end", "foreign job", "nothing on silence", "one live job", "settles"),
+    ),
+    Mutant(
+        "nothing is looked up when another begins to lead",
+        _GANGS,
+        "        for gang_id in self._cluster.gang_ids():\n"
+        "            if not any(job.state.live for job in self._jobs.of_gang(gang_id)):\n"
+        "                self._jobs.unanswered(gang_id)\n"
+        "        self._jobs.doubt()\n",
+        "",
+        ("one live job",),
+    ),
+    Mutant(
+        "lead on without renewing",
+        _LEASE,
+        "        self._until = asked + self._duration - self._margin\n",
+        "        self._until = asked + 10 * self._duration\n",
+        ("one live job", "released once", "held to the end", "nothing on silence"),
+    ),
+    Mutant(
+        "a start is not saved",
+        _LIFECYCLE,
+        "    return Decision(decided.state, decided.reason, (Confirm(job), *decided.actions), job)\n",
+        "    return decided\n",
+        ("start saved",),
+    ),
+    Mutant(
+        "ranks in the order of a list",
+        _RANKS,
+        "        keyed = {rank_key(p) or 0: p for p in one_per_rank(unplaced)}\n",
+        "        keyed = dict(enumerate(one_per_rank(unplaced)[::-1]))\n",
+        ("ranks",),
+    ),
+    Mutant(
+        "nodes in Slurm's order",
+        _PLACEMENT,
+        "    ordered = sorted(shares, key=lambda share: fabric_order(nodes[share.name]))\n",
+        "    ordered = list(shares)\n",
+        ("ranks in order",),
+    ),
+    Mutant(
+        "a slot is given twice",
+        _PLACEMENT,
+        "    used = Counter(node for rank, node in taken.items() if rank not in ranks)\n",
+        "    used: Counter[str] = Counter()\n",
+        ("one pod a slot", "ranks in order"),
+    ),
+    Mutant(
+        "one rank more than a node holds",
+        _PLACEMENT,
+        "    return min(limits)\n",
+        "    return min(limits) + 1\n",
+        ("one pod a slot", "ranks in order"),
+    ),
+    Mutant(
+        "bind without looking at the job",
+        _SCHEDULING,
+        "        if job is None or job.state is not JobState.RUNNING or job.stamp is None:\n",
+        "        if job is None or job.stamp is None:\n",
+        ("in its allocation",),
+    ),
+    Mutant(
+        "bind before the answers are written",
+        _SCHEDULING,
+        "        if not pod.gated and names.JOB_ID not in pod.annotations:\n",
+        "        if False:\n",
+        ("in its allocation",),
+    ),
+    Mutant(
+        "pods of an ended job stay",
+        _LIFECYCLE,
+        "        leaving = {p.uid: _evict(p, job) for job, p in losses if not p.deleting}\n",
+        "        leaving: dict[str, Evict] = {}\n",
+        ("settles",),
+    ),
+)
