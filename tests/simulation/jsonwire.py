@@ -10,20 +10,20 @@ import msgspec
 from extender.domain.model import Pod
 
 
-def pod_json(pod: Pod, version: int) -> bytes:
-    return msgspec.json.encode(pod_object(pod, version))
+def pod_json(pod: Pod) -> bytes:
+    return msgspec.json.encode(pod_object(pod))
 
 
 def _stamp(seconds: float) -> str:
     return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
-def pod_object(pod: Pod, version: int) -> dict[str, Any]:
+def pod_object(pod: Pod) -> dict[str, Any]:
     meta: dict[str, Any] = {
         "name": pod.name,
         "namespace": pod.namespace,
         "uid": pod.uid,
-        "resourceVersion": str(version),
+        "resourceVersion": pod.version,
         "creationTimestamp": _stamp(pod.created),
         "annotations": pod.annotations,
         "labels": pod.labels,

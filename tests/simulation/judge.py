@@ -65,8 +65,6 @@ class Judge:
             if not looked or _told_of(replica, job):
                 self.broken("one live job", f"{gang.name} is submitted again while {job!r} is live")
         need = gang.size - len(gang.succeeded())
-        if known.TAKEN_OVER_IN_PART and request.required_nodes:
-            return
         if request.tasks < need:
             self.broken(
                 "all or none", f"{request.tasks} tasks for {gang.name}, which still has {need}"
@@ -175,8 +173,6 @@ class Judge:
         shape = Shape(request.cpus_per_task, request.memory_mib_per_task, request.gpus_per_task)
         shares = sorted(job.slots, key=lambda s: fabric_order(Node(name=s.name)))
         slots = [s.name for s in shares for _ in range(ranks_that_fit(s, shape))]
-        if known.OWN_SLOT and any(p.granted is job and not p.alive for p in gang.pods):
-            return
         if rank < len(slots) and slots[rank] != node:
             self.broken("ranks in order", f"rank {rank} is on {node}, slot {rank} on {slots[rank]}")
 
@@ -286,8 +282,6 @@ class Judge:
         return self._without_job(gang, living)
 
     def _with_job(self, living: list[PodTruth], job: JobTruth) -> str:
-        if known.TAKEN_OVER_IN_PART and job.request and job.request.required_nodes:
-            return ""
         if job.state is JobState.PENDING:
             if any(p.granted is job for p in living):
                 return "" if job.held or not self._fits(job) else "back in the queue though it fits"

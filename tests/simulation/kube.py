@@ -16,7 +16,6 @@ from msgspec.structs import replace
 from extender.domain import wellknown as names
 from extender.domain.model import Namespace, Node, Pod, Workload
 from extender.kube.client import KubeError, KubeUnavailable
-from tests.simulation import known
 from tests.simulation.truth import GangTruth, PodTruth
 
 if TYPE_CHECKING:
@@ -87,7 +86,7 @@ class ApiServer:
             self._publish(collection, "DELETED", value)
 
     def create_pod(self, pod: Pod, gang: GangTruth) -> PodTruth:
-        truth = PodTruth(pod, gang)
+        truth = PodTruth(replace(pod, version=str(self.version + 1)), gang)
         gang.pods.append(truth)
         self.pods[pod.namespace, pod.name] = truth
         self._world.say("kubernetes", "pod %s is created (%s)", pod.name, pod.uid)
@@ -95,7 +94,7 @@ class ApiServer:
         return truth
 
     def change_pod(self, truth: PodTruth, **changes: Any) -> None:
-        truth.pod = replace(truth.pod, **changes)
+        truth.pod = replace(truth.pod, **changes, version=str(self.version + 1))
         self._pod_changed(truth, "MODIFIED")
 
     def delete_pod(self, truth: PodTruth, grace: float | None = None) -> None:
@@ -214,8 +213,6 @@ class ApiServer:
             )
             return future
         mode = fate or "lost"
-        if known.LATE_RELEASE and what == "patch" and mode == "late":
-            mode = "lost"
         world.say("fault", "%s %s: %s", method, path, mode)
         if mode in ("unheard", "late"):
             late = TIMEOUT_SECONDS + world.lag(5.0) if mode == "late" else world.lag(0.01)
@@ -262,7 +259,7 @@ class ApiServer:
         if what == "get":
             from tests.simulation.jsonwire import pod_json
 
-            return pod_json(truth.pod, truth.version)
+            return pod_json(truth.pod)
         if what == "binding":
             return self._bind(replica, truth, told)
         if what == "delete":
@@ -275,11 +272,14 @@ class ApiServer:
         pod, meta = truth.pod, told.get("metadata", {})
         if meta.get("uid", pod.uid) != pod.uid:
             return KubeError(409, "Conflict", "the UID in the precondition does not match")
+        if meta.get("resourceVersion", pod.version) not in ("", pod.version):
+            return KubeError(409, "Conflict", "the object has been modified")
         if "finalizers" in meta:
             self._world.judge.broken("finalizer", f"a finalizer is put on pod {pod.name}")
         if what == "status":
             if any(c["type"] == names.DISRUPTION_TARGET for c in told["status"]["conditions"]):
                 truth.disrupted = True
+            self.change_pod(truth)
             return b"{}"
         changes: dict[str, Any] = {}
         if annotations := meta.get("annotations"):

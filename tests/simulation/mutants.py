@@ -58,8 +58,10 @@ def hunt(mutant: Mutant, most: int = MOST_SCHEDULES) -> Caught:
     began = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="mutant-") as folder:
         copy = Path(folder)
-        shutil.copytree(ROOT / "extender", copy / "extender")
-        (copy / "tests").symlink_to(ROOT / "tests")
+        for part in ("extender", "tests/simulation", "tests/fakes"):
+            ignored = shutil.ignore_patterns("__pycache__")
+            shutil.copytree(ROOT / part, copy / part, ignore=ignored)
+        shutil.copy(ROOT / "tests/__init__.py", copy / "tests")
         mutate(copy / mutant.file, mutant)
         command = [sys.executable, "-m", "tests.simulation.hunt", mutant.wiring, str(most)]
         done = subprocess.run(

@@ -149,8 +149,8 @@ MUTANTS = (
     Mutant(
         "a slot is given twice",
         _PLACEMENT,
-        "    used = Counter(node for rank, node in taken.items() if rank not in ranks)\n",
-        "    used: Counter[str] = Counter()\n",
+        "    free.subtract(node for rank, node in taken.items() if rank not in ranks)\n",
+        "",
         ("one pod a slot", "ranks in order"),
     ),
     Mutant(

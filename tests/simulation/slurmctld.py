@@ -55,6 +55,7 @@ class Slurmctld:
         self._saving = False
         self._passing = False
         self.up = True
+        self.booted = EPOCH
 
     # -- submit, start, end -------------------------------------------------------------------
 
@@ -253,6 +254,7 @@ class Slurmctld:
                 job.listed, job.vanished = False, True
         self.next_id = self._disk_next_id
         self.up, self._saving, self._passing = True, False, False
+        self.booted = EPOCH + now
         self.changed()
 
     def lose_everything(self) -> None:
@@ -262,6 +264,7 @@ class Slurmctld:
             job.listed, job.vanished = False, job.vanished or not job.state.ended
         self.jobs, self._disk = {}, {}
         self.next_id = self._disk_next_id = 1
+        self.booted = EPOCH + self._world.now
         self.changed()
 
     # -- what it tells ------------------------------------------------------------------------

@@ -32,8 +32,9 @@ class Port:
 
     async def close(self) -> None: ...
 
-    async def ping(self) -> None:
-        await self._call("ping", lambda: None)
+    async def booted(self) -> float:
+        booted: float = await self._call("ping", lambda: self._ctld.booted)
+        return booted
 
     async def submit(self, request: JobRequest) -> int:
         self._world.judge.submitting(self._replica, request)

@@ -27,7 +27,6 @@ class PodTruth:
         "left",
         "pod",
         "run",
-        "version",
     )
 
     def __init__(self, pod: Pod, gang: GangTruth) -> None:
@@ -40,7 +39,6 @@ class PodTruth:
         self.disrupted = False
         self.ending = False  # its kubelet ends it
         self.run = 0  # of the kubelet; a later number makes earlier appointments void
-        self.version = 0
 
     @property
     def alive(self) -> bool:
