@@ -59,11 +59,13 @@ def _over(gang: Gang, job: Job) -> list[Pod]:
 
 
 def _replaced(waiting: list[Pod], over: list[Pod], job: Job) -> bool:
-    """Every waiting pod was made in the place of one that the job ran. One that was made anew while
-    the job was still queued is not: nothing has run yet."""
+    """Every waiting pod was made in the place of one that the job ran. A Job's pod that was made
+    anew while the job was still queued is not: nothing has run yet."""
     assert job.stamp is not None
-    since = job.stamp.newest if over else max(job.stamp.newest, job.started)
-    return all(p.created > since for p in waiting)
+    queued = job.stamp.kind is GangKind.JOB and not over
+    return all(
+        p.created > job.stamp.newest and (p.created >= job.started or not queued) for p in waiting
+    )
 
 
 def _comes_again(gang: Gang) -> bool:
