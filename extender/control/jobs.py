@@ -298,6 +298,7 @@ class JobTable:
 
     async def _list(self) -> None:
         doubts, started = self._doubts, time.monotonic()
+        self._next_list = started + self._resync  # sooner when somebody asks for it from here on
         known = {job.id for job in self.live()}
         before = dict(self._jobs)
         found = {job.id: job for job in await self._slurm.jobs()}
@@ -305,7 +306,6 @@ class JobTable:
         for job in found.values():
             if self._jobs.get(job.id) is before.get(job.id):  # else it was told of meanwhile
                 self.put(job)
-        self._next_list = time.monotonic() + self._resync
         self._settle(started)
         self._doubts -= doubts
         if doubts:
