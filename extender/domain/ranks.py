@@ -86,12 +86,29 @@ def ranks_done(gang: Gang) -> int:
 
 def exit_code(gang: Gang, job: Job) -> int:
     """Of the pod that failed first: the others often fail because of it. 0 when none did. A pod
-    that was replaced does not count, nor one of an earlier attempt."""
-    after = job.stamp.after if job.stamp else 0.0
-    tried = (p for p in gang.pods if p.created > after and (p.terminal or job_of(p)))
-    last = one_per_rank(p for p in tried if job_of(p) in (0, job.id))
-    failed = [p for p in last if p.phase == "Failed"]
+    that was replaced does not count, nor one of an earlier attempt, nor one that was deleted."""
+    failed = [p for p in _last_tries(gang, job) if _failed(p)]
     if not failed:
         return 0
     first = min(failed, key=lambda p: p.failed_at or float("inf"))
     return first.exit_code or 1
+
+
+def finished(gang: Gang, job: Job) -> bool:
+    """The pods came to an end of their own: all succeeded, or one failed. Else they are gone, or
+    ended because somebody deleted them, which is a cancellation."""
+    tries = _last_tries(gang, job)
+    done = bool(tries) and all(p.phase == "Succeeded" for p in tries)
+    return done or any(map(_failed, tries))
+
+
+def _last_tries(gang: Gang, job: Job) -> list[Pod]:
+    after = job.stamp.after if job.stamp else 0.0
+    tried = (p for p in gang.pods if p.created > after and (p.terminal or job_of(p)))
+    return one_per_rank(p for p in tried if job_of(p) in (0, job.id))
+
+
+def _failed(pod: Pod) -> bool:
+    """By itself: the kubelet makes Failed also of a pod that it ends since it is being deleted. One
+    that has failed before that is gone at once, for it has no grace."""
+    return pod.phase == "Failed" and not pod.deleting

@@ -11,16 +11,17 @@ import msgspec
 
 from extender.domain.decision import Decision, End, GangState, Mark
 from extender.domain.model import Gang, GangKind, Job, JobState, Pod, Stamp
-from extender.domain.ranks import exit_code, job_of, one_per_rank, ranks_done
+from extender.domain.ranks import exit_code, finished, job_of, one_per_rank, ranks_done
 from extender.domain.submitting import sentence
 
 
 def ended_as_a_whole(gang: Gang, job: Job, now: float) -> Decision:
     """None of the gang's pods is left, or all have ended."""
-    why = "all pods have ended" if gang.pods else "its pods are gone"
+    ended = "all pods have ended" if finished(gang, job) else "its pods were deleted"
+    why = ended if gang.pods else "its pods are gone"
     if job.state is JobState.RUNNING and _comes_again(gang) and (kept := _kept(gang, job, now)):
         return kept
-    end = End(job, exit_code(gang, job), why, finished=bool(gang.pods))
+    end = End(job, exit_code(gang, job), why, finished=finished(gang, job))
     return Decision(GangState.ENDING, f"{sentence(why)} Slurm job {job.id} ends.", (end,), job)
 
 
@@ -33,7 +34,7 @@ def restarts_as_a_whole(gang: Gang, job: Job, now: float) -> Decision | None:
     if kept := _kept(gang, job, now, waiting):
         return kept
     why = "its pods have ended; others were made in their place"
-    end = End(job, exit_code(gang, job), why, finished=bool(over))
+    end = End(job, exit_code(gang, job), why, finished=finished(gang, job))
     return Decision(
         GangState.ENDING, f"Slurm job {job.id} ends: {why}. A new one follows.", (end,), job
     )

@@ -20,6 +20,7 @@ from ClusterShell.NodeSet import NodeSet
 from extender.doctor import Unreadable, as_text, examine
 from extender.domain import wellknown as names
 from extender.domain.gangs import natural
+from extender.kube.patches import timestamp
 from extender.settings import load
 from tests.e2e.tap import Tap
 from tests.e2e.watching import Watch
@@ -113,7 +114,11 @@ class Site:
 
     def finish(self, name: str, namespace: str = ML, exit_code: int = 0) -> None:
         """A pod ends by itself, as the kubelet would report it."""
-        ended = {"exitCode": exit_code, "reason": "Completed" if not exit_code else "Error"}
+        ended = {
+            "exitCode": exit_code,
+            "reason": "Completed" if not exit_code else "Error",
+            "finishedAt": timestamp(time.time()),
+        }
         status = {
             "phase": "Failed" if exit_code else "Succeeded",
             "containerStatuses": [

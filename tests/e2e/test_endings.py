@@ -8,6 +8,7 @@ from __future__ import annotations
 import pytest
 
 from extender.domain import wellknown as names
+from tests.e2e.ends import accounted
 from tests.e2e.jobs import gang, indexed_job
 from tests.e2e.site import (
     ML,
@@ -24,17 +25,6 @@ from tests.e2e.site import (
 )
 
 pytestmark = pytest.mark.e2e
-
-
-def accounted(site: Site, job_id: int) -> dict[str, str]:
-    """The accounting record of a job, as soon as it knows of the end."""
-    (record,) = eventually(
-        lambda: site.slurm.sacct(f"--jobs={job_id}"),
-        lambda found: [r for r in found if r["State"] not in ("PENDING", "RUNNING")],
-        10,
-        f"the accounting record of job {job_id}",
-    )
-    return record
 
 
 def test_when_its_pods_have_ended_the_next_gang_gets_the_nodes(site: Site) -> None:
@@ -63,25 +53,6 @@ def test_the_nodes_are_held_until_the_last_pod_has_ended(site: Site) -> None:
     site.finish("pair-1")
     site.ended("pair")
     site.idle()
-
-
-def test_scancel_takes_the_pods_along(site: Site) -> None:
-    site.submit(ML, *gang("pair", 2))
-    running = uids(site.bound(2))
-    job_id = site.job("pair", "RUNNING")["job_id"]
-    with site.watch() as watch:
-        site.cancel(job_id)
-        site.gone(running, seconds=5)
-    assert site.states("pair") == ["CANCELLED"]
-    for events in watch.by_pod().values():
-        told = {c["type"]: c for c in events[-1].pod["status"]["conditions"]}["DisruptionTarget"]
-        assert (told["status"], told["message"]) == ("True", f"Slurm job {job_id} is CANCELLED")
-    eventually(
-        site.events,
-        lambda seen: any(r == "Ending" and "is CANCELLED" in message for r, message in seen),
-        5,
-        "an Event that says why",
-    )
 
 
 def test_scancel_of_a_queued_gang_takes_its_pods_along(site: Site) -> None:
@@ -178,28 +149,13 @@ def test_slurm_preempts_and_kubernetes_follows(site: Site) -> None:
     assert sorted(map(node_of, urgent)) == sorted(nodes_of(site.job("urgent", "RUNNING")))
 
 
-def test_a_job_that_fails_ends_its_slurm_job(site: Site) -> None:
-    """With the exit code of the pod that failed; the other pod is deleted by the Job controller."""
-    site.submit(ML, indexed_job("doomed", 2, retries=0))
-    pods = site.bound(2)
-    site.finish(pods[0]["metadata"]["name"], exit_code=3)
-    (ended,) = site.ended("doomed")
-    site.idle()
-    record = accounted(site, ended["job_id"])
-    assert (record["State"], record["ExitCode"]) == ("FAILED", "3:0")
-
-
-def test_what_the_job_controller_makes_anew(site: Site) -> None:
-    """A broken pod's successor returns to its node, for the others run on and the allocation is
-    theirs. After scancel all pods are new: another attempt, with a Slurm job of its own."""
-    site.submit(ML, indexed_job("mended", 4), indexed_job("cancelled", 2))
-    broken = site.bound(4, prefix="mended")[2]
-    before = uids(site.bound(2, prefix="cancelled"))
+def test_the_job_controller_makes_a_broken_pod_anew(site: Site) -> None:
+    """Its successor returns to its node, for the others run on and the allocation is theirs."""
+    site.submit(ML, indexed_job("mended", 4))
+    broken = site.bound(4)[2]
     site.finish(broken["metadata"]["name"], exit_code=1)
-    site.cancel(site.job("cancelled", "RUNNING")["job_id"])
-    site.gone(before, seconds=5)
 
-    # the Job controller waits 10 s after one failure, 20 s after two
+    # the Job controller waits 10 s after one failure
     eventually(
         lambda: [told(p) for p in site.pods(prefix="mended-2-")],
         lambda seen: seen == [f"on {node_of(broken)}"] * 2,
@@ -207,8 +163,3 @@ def test_what_the_job_controller_makes_anew(site: Site) -> None:
         "the broken pod and its successor on one node",
     )
     assert site.states("mended") == ["RUNNING"]
-    pods = site.bound(2, prefix="cancelled", seconds=40)
-    assert not uids(pods) & before
-    first, second = site.jobs("cancelled")
-    assert (state(first), state(second)) == ("CANCELLED", "RUNNING")
-    assert {answers(p)["job-id"] for p in pods} == {str(second["job_id"])}

@@ -1,6 +1,6 @@
 """What deploy/ and config/ say agrees with the code, and with itself.
 
-Whether a real API server takes it and does what it promises is tests/e2e/test_admission.py.
+Whether a real API server takes it and does what it promises is tests/e2e/admission.
 """
 
 from __future__ import annotations
@@ -17,6 +17,8 @@ import yaml
 
 from extender.api.app import PREFIX as EXTENDER_PATH
 from extender.domain import wellknown as names
+from extender.domain.endings import disruption_of
+from extender.domain.model import JobState
 from extender.settings import Settings, load
 
 ROOT = Path(__file__).parents[2]
@@ -150,6 +152,31 @@ def test_a_template_is_prepared_as_a_pod_is() -> None:
             "matchResources"
         ]["namespaceSelector"]
     }
+
+
+def test_a_job_is_told_what_every_end_means() -> None:
+    """Final, or a disruption that is not counted: by the conditions that Sluice writes."""
+    listed = variable(find(MUTATING, "sluice-endings"), "final")
+    final = {f"{names.PREFIX}{word}" for word in re.findall(r"'(\w+)'", listed)}
+    ends = {state: disruption_of(state).condition for state in JobState if state.ended}
+    again = {JobState.PREEMPTED, JobState.NODE_FAIL, JobState.BOOT_FAIL}
+    assert final == {condition for state, condition in ends.items() if state not in again}
+    (mutation,) = find(MUTATING, "sluice-endings")["spec"]["mutations"]
+    assert f'"type": "{names.DISRUPTION_TARGET}"' in mutation["jsonPatch"]["expression"]
+
+
+def test_who_is_told_is_who_is_taken() -> None:
+    """endings.yaml and jobs.yaml leave the same Jobs alone, but for their tolerations."""
+
+    def conditions(policy: str) -> dict[str, str]:
+        listed = find(MUTATING, policy)["spec"]["matchConditions"]
+        return {c["name"]: " ".join(c["expression"].split()) for c in listed}
+
+    ours, theirs = conditions("sluice-endings"), conditions("sluice-gate-jobs")
+    same = {"not-opted-out", "not-on-a-node", "not-of-another-scheduler"}
+    assert {name: ours[name] for name in same} == {name: theirs[name] for name in same}
+    assert theirs.keys() - same == {"no-tolerations-of-its-own"}
+    assert ours.keys() - same == {"says-nothing-itself", "replacement-not-chosen"}
 
 
 def test_opting_in_is_by_the_managed_label_alone() -> None:

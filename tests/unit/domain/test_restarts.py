@@ -185,6 +185,26 @@ def test_the_exit_code_is_that_of_the_pod_that_failed_first() -> None:
     assert end.exit_code == 7
 
 
+def test_pods_that_were_deleted_did_not_finish() -> None:
+    """As the kubelet ends them: by SIGTERM, and Failed before they are gone. That is no failure of
+    the gang, and no success either."""
+    pods = [
+        placed(i, f"n{i}", phase="Failed", exit_code=143, failed_at=20.0, deleting=True)
+        for i in range(2)
+    ]
+    (end,) = seen(gang(*pods), running()).actions
+    assert isinstance(end, End)
+    assert (end.exit_code, end.finished, end.why) == (0, False, "its pods were deleted")
+
+
+def test_what_failed_counts_also_when_the_others_are_deleted_for_it() -> None:
+    failed = placed(0, "n0", phase="Failed", exit_code=7, failed_at=20.0)
+    ended = placed(1, "n1", phase="Failed", exit_code=143, failed_at=20.0, deleting=True)
+    (end,) = seen(gang(ended, failed), running()).actions
+    assert isinstance(end, End)
+    assert (end.exit_code, end.finished) == (7, True)
+
+
 # -- slurmctld forgets a start
 
 
