@@ -23,6 +23,7 @@ from extender.control.gangs import GangLoop
 from extender.control.jobs import JobTable
 from extender.control.journal import Journal
 from extender.control.lease import Alone, Leadership, Lease
+from extender.control.limits import LimitLoop
 from extender.control.nodes import NodeLoop
 from extender.control.reports import Reports
 from extender.control.scheduling import Scheduling
@@ -79,11 +80,17 @@ class Service:
             resync_seconds=settings.nodes.resync_seconds,
             lease=self._leads,
         )
+        self.limits = LimitLoop(
+            slurm,
+            kill_wait_seconds=settings.slurm.kill_wait_seconds,
+            resync_seconds=settings.slurm.resync_seconds,
+        )
         self.reports = Reports(
             self.cluster,
             self.journal,
             acting,
             event_interval_seconds=settings.gangs.event_interval_seconds,
+            limits=lambda: self.limits.now,
         )
         self.watches = Watches(
             kube, self.cluster, self.nodes, self.scheduling, self.reports, scheduler
@@ -131,6 +138,7 @@ class Service:
                 group.create_task(_kept(self.lease.run()))
             for loop in (self.nodes.run(), self.jobs.run(), self.gangs.run(), self.reports.run()):
                 group.create_task(_kept(loop))
+            group.create_task(_kept(self.limits.run()))
 
     async def _connect(self) -> None:
         pause = 0.5

@@ -207,6 +207,13 @@ class Slurm(Group):
         'It reads lines "<job id> <wait status>" and answers each. Empty: jobs are ended through '
         "slurmrestd, which shows them as CANCELLED.",
     )
+    kill_wait_seconds: Number = Field(
+        30,
+        ge=0,
+        le=65533,
+        description="KillWait of slurm.conf, in seconds: pods whose grace is longer are warned of. "
+        "slurmrestd 26.05 and newer tell it themselves, and are believed.",
+    )
 
     @model_validator(mode="after")
     def _users_and_polls(self) -> Self:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import secrets
 import time
+from collections.abc import Callable
 from typing import Any, Final
 
 import structlog
@@ -18,7 +19,8 @@ from extender.control.cluster import Cluster
 from extender.control.journal import Journal
 from extender.domain import wellknown as names
 from extender.domain.decision import Decision, GangState
-from extender.domain.model import Gang, GangKind, Pod
+from extender.domain.grace import Limits, too_long
+from extender.domain.model import Gang, GangKind, Job, Pod
 from extender.kube.client import STRATEGIC, KubeClient, KubeError, KubeUnavailable, encode
 from extender.kube.patches import condition, timestamp
 
@@ -35,6 +37,7 @@ _EVENTS: Final = {
     GangState.QUEUED: ("Normal", "Queued"),
     GangState.RUNNING: ("Normal", "Running"),
 }
+_OVERSTAYS: Final = ("Warning", "GraceTooLong")
 _WAITING: Final = (GangState.QUEUED, GangState.FORMING, GangState.CHECKING)
 _AT_ONCE: Final = (GangState.INVALID, GangState.LOST)
 
@@ -43,12 +46,20 @@ class Reports:
     """Writes what was decided where ``kubectl describe`` shows it."""
 
     def __init__(
-        self, cluster: Cluster, journal: Journal, kube: KubeClient, *, event_interval_seconds: float
+        self,
+        cluster: Cluster,
+        journal: Journal,
+        kube: KubeClient,
+        *,
+        event_interval_seconds: float,
+        limits: Callable[[], Limits],
     ) -> None:
         self._cluster = cluster
         self._journal = journal
         self._kube = kube
         self._interval = event_interval_seconds
+        self._limits = limits
+        self._warned: dict[str, set[str]] = {}  # gang -> of what, once for good
         self._said: dict[str, dict[str, float]] = {}  # gang -> what its Events said -> when
         self._conditions: dict[str, tuple[Pod, Decision]] = {}  # pod uid -> to be written
         self._told: dict[str, str] = {}  # pod uid -> message of its condition
@@ -66,11 +77,14 @@ class Reports:
             self._tell(gang, decision, only_told=True)
         elif decision.state is GangState.ENDING:
             self._event(gang, decision)
+        if decision.job and not decision.job.state.ended:
+            self._warn(gang, decision.job)
 
     def forget(self, gang_id: str) -> None:
         if timer := self._patience.pop(gang_id, None):
             timer.cancel()
         self._said.pop(gang_id, None)
+        self._warned.pop(gang_id, None)
 
     async def run(self) -> None:
         """Write until cancelled."""
@@ -116,9 +130,20 @@ class Reports:
         if what in said:
             return  # also when something else was said in between: reasons come and go
         self._said[gang.id] = {**said, what: now}
+        self._say(gang, kind, decision.reason)
+
+    def _warn(self, gang: Gang, job: Job) -> None:
+        """Of pods that take longer to end than Slurm reckons with."""
+        why = too_long(gang.pods, job, self._limits())
+        warned = self._warned.setdefault(gang.id, set())
+        if why and why not in warned:
+            warned.add(why)
+            self._say(gang, _OVERSTAYS, why)
+
+    def _say(self, gang: Gang, kind: tuple[str, str], message: str) -> None:
         for subject in _subjects(gang):
             try:
-                self._events.put_nowait(_event_body(subject, kind, decision.reason))
+                self._events.put_nowait(_event_body(subject, kind, message))
             except asyncio.QueueFull:
                 _log.warning("event dropped", gang=f"{gang.namespace}/{gang.name}")
         self._work.set()

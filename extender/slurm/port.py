@@ -6,6 +6,7 @@ Every adapter passes the same contract tests. Nothing above this package knows h
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Protocol
 
+from extender.domain.grace import Limits
 from extender.domain.model import Job, JobRequest, JobState, NodeSpec, SlurmNode, Stamp
 
 UNKNOWN_NODE = 2018  # ESLURM_INVALID_NODE_NAME: a node was named that Slurm does not have
@@ -82,6 +83,10 @@ class Slurm(Protocol):
 
     async def nodes(self) -> Sequence[SlurmNode]:
         """All nodes. Expensive: at start and on doubt only."""
+
+    async def limits(self, kill_wait_seconds: int) -> Limits:
+        """How long Slurm lets jobs take to end. Of KillWait old slurmrestds say nothing: it is
+        ``kill_wait_seconds`` then."""
 
     async def create_nodes(self, specs: Sequence[NodeSpec]) -> None:
         """Create external nodes. The caller has made sure that none of the names exists."""

@@ -9,8 +9,9 @@ import httpx
 import structlog
 from msgspec import UNSET
 
+from extender.domain.grace import Limits
 from extender.domain.model import Job, JobRequest, JobState, NodeSpec, SlurmNode, Stamp
-from extender.slurm import errors, nodeconf, reading, wire
+from extender.slurm import errors, limits, nodeconf, reading, wire
 from extender.slurm.completer import Completer, wait_status
 from extender.slurm.port import SlurmRefused, SlurmUnavailable, SlurmUnsent
 from extender.slurm.requests import describe, ended_text, stamp_text
@@ -215,6 +216,9 @@ class RestSlurm:
         """2.6 kB a node."""
         answer = await self._restd.call("GET", "nodes/", wire.Nodes, "list nodes", long=True)
         return [reading.node(info) for info in answer.nodes or ()]
+
+    async def limits(self, kill_wait_seconds: int) -> Limits:
+        return await limits.read(self._restd, kill_wait_seconds)
 
     async def create_nodes(self, specs: Sequence[NodeSpec]) -> None:
         lines = nodeconf.lines(specs)

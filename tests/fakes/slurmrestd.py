@@ -31,6 +31,9 @@ class FakeSlurmrestd:
         self.slurmctld = FakeSlurmctld()
         self.versions = versions
         self.down = False
+        self.kill_wait = 30  # slurm.conf
+        self.qos = {"normal": 0, "high": 0}  # and their GraceTime
+        self.partitions = {"gpu": 0}
         self.calls: list[str] = []
         self.bodies: list[Body] = []
         self._tokens: dict[str, tuple[str, float]] = {}
@@ -53,7 +56,7 @@ class FakeSlurmrestd:
             return _text(404, UNKNOWN_URL)
         service, version, path = match.groups()
         if service == "slurmdb":
-            return self._accounting(path)
+            return self._qos() if path == "qos/" else self._accounting(path)
         if path == "ping/":
             return self._ping()
         handler = self._handler(request.method, path, version)
@@ -82,12 +85,15 @@ class FakeSlurmrestd:
     def _handler(self, method: str, path: str, version: str) -> Any:
         if (method, path) == ("POST", "new/node/"):
             return None if version < "v0.0.44" else self._create
+        if (method, path) == ("GET", "conf"):
+            return None if version < "v0.0.45" else self._conf
         table = {
             ("GET", "jobs/"): self._list,
             ("GET", "jobs/state/"): self._states,
             ("POST", "job/submit"): self._submit,
             ("GET", "nodes/"): self._nodes,
             ("GET", "diag/"): self._diag,
+            ("GET", "partitions/"): self._partitions,
         }
         by_id = {"GET": self._job, "POST": self._update, "DELETE": self._delete}
         if re.fullmatch(r"job/\d+", path):
@@ -152,6 +158,15 @@ class FakeSlurmrestd:
             raise Refusal(2010, "Failure to create node")
         self.slurmctld.create(body["node_conf"])
         return _ok()
+
+    def _conf(self, *_: Any) -> httpx.Response:
+        return _ok(slurm_conf={"KillWait": self.kill_wait})
+
+    def _partitions(self, *_: Any) -> httpx.Response:
+        return _ok(partitions=[{"name": n, "grace_time": s} for n, s in self.partitions.items()])
+
+    def _qos(self) -> httpx.Response:
+        return _ok(qos=[{"name": n, "limits": {"grace_time": s}} for n, s in self.qos.items()])
 
     def _accounting(self, path: str) -> httpx.Response:
         job = self.slurmctld.accounting.get(_id(path))

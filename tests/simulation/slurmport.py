@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from extender.domain.grace import Limits
 from extender.domain.model import Job, JobRequest, JobState, NodeSpec, SlurmNode, Stamp
 from extender.slurm.port import SlurmDenied, SlurmError, SlurmRefused, SlurmUnavailable, SlurmUnsent
 from tests.simulation.truth import JobTruth
@@ -142,6 +143,9 @@ class Port:
     async def nodes(self) -> Sequence[SlurmNode]:
         found: list[SlurmNode] = await self._call("nodes", self._ctld.listed_nodes)
         return found
+
+    async def limits(self, kill_wait_seconds: int) -> Limits:
+        return Limits(kill_wait=kill_wait_seconds)
 
     async def create_nodes(self, specs: Sequence[NodeSpec]) -> None:
         await self._call("create", lambda: self._ctld.create(specs))

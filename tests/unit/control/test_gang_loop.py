@@ -17,6 +17,7 @@ from extender.control.journal import Journal
 from extender.control.lease import Alone
 from extender.control.reports import Reports
 from extender.domain.decision import Action, GangState
+from extender.domain.grace import Limits
 from extender.domain.model import Gang, Job, JobState, Namespace
 from extender.kube.client import KubeError
 from extender.slurm.port import Slurm, SlurmRefused
@@ -54,7 +55,13 @@ def world(error: Exception, *known: Job) -> tuple[GangLoop, Journal, Failing]:
     for one in known:
         jobs.put(one)
     journal, actions = Journal(lambda: 1.0), Failing(error)
-    reports = Reports(cluster, journal, cast(Any, None), event_interval_seconds=60)
+    reports = Reports(
+        cluster,
+        journal,
+        cast(Any, None),
+        event_interval_seconds=60,
+        limits=lambda: Limits(kill_wait=30),
+    )
     loop.wire(cluster, jobs, journal, cast(Actions, actions), reports, lambda: True, Alone())
     return loop, journal, actions
 

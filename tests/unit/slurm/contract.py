@@ -16,6 +16,7 @@ import httpx
 import msgspec
 import pytest
 
+from extender.domain.grace import Limits
 from extender.domain.model import GangKind, Job, JobRequest, JobState, NodeSpec, Stamp
 from extender.slurm.port import SlurmDenied, SlurmRefused, SlurmUnavailable
 from extender.slurm.rest import RestSlurm
@@ -388,6 +389,11 @@ class Contract:
     async def test_a_name_may_not_stand_twice(self, slurm: RestSlurm) -> None:
         with pytest.raises(SlurmRefused, match="contract9"):
             await slurm.create_nodes(specs("contract9", "contract9"))
+
+    # -- limits -----------------------------------------------------------------------------
+
+    async def test_slurm_tells_how_long_jobs_may_take_to_end(self, slurm: RestSlurm) -> None:
+        assert await slurm.limits(7) == Limits(kill_wait=30)
 
     # -- slurmctld is away ------------------------------------------------------------------
 
