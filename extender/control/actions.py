@@ -146,9 +146,12 @@ class Actions:
             self._journal.note(gang.id, f"Slurm job {action.job.id} is to start on {where} again.")
 
     async def _stamp(self, job: Job, stamp: Stamp, nodes: Sequence[str] = ()) -> None:
+        if not self._jobs.has(job):
+            return  # slurmctld has lost it, and its number may be another's
         await self._slurm.mark(job.id, stamp, nodes)
-        current = self._jobs.get(job.id) or job
-        self._jobs.put(msgspec.structs.replace(current, stamp=stamp))
+        current = self._jobs.get(job.id)
+        if current is not None and self._jobs.has(job):  # it may have been lost meanwhile
+            self._jobs.put(msgspec.structs.replace(current, stamp=stamp))
 
     async def _end(self, gang: Gang, action: End) -> None:
         job = action.job
@@ -159,6 +162,8 @@ class Actions:
             outcome = f"{action.why}{code}"[:200]
             stamp = msgspec.structs.replace(job.stamp, started=True, outcome=outcome)
             await self._stamp(job, stamp)
+        if not self._jobs.has(job):
+            return  # as above
         if action.finished:
             await self._slurm.finish(job.id, action.exit_code, job.comment)
         else:

@@ -95,6 +95,11 @@ class JobTable:
     def get(self, job_id: int) -> Job | None:
         return self._jobs.get(job_id)
 
+    def has(self, job: Job) -> bool:
+        """slurmctld knows this job as far as is known: its number is not another's by now."""
+        current = self._jobs.get(job.id)
+        return current is not None and not _another(job, current)
+
     def live(self) -> list[Job]:
         return [job for job in self._jobs.values() if job.state.live]
 

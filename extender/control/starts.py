@@ -35,9 +35,10 @@ class Starts:
 
     async def _save(self) -> None:
         await asyncio.sleep(_GATHER_SECONDS)
-        together, self._waiting, self._next = self._waiting, [], None
-        first = together[0]
-        if first.stamp is not None:
+        waiting, self._waiting, self._next = self._waiting, [], None
+        together = [job for job in waiting if self._jobs.has(job)]
+        first = next((job for job in together if job.stamp), None)
+        if first is not None and first.stamp is not None:
             await self._slurm.mark(first.id, _started(first.stamp))
         for job in together:
             current = self._jobs.get(job.id)
