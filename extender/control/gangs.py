@@ -10,6 +10,7 @@ from collections.abc import Callable
 import structlog
 from msgspec import Struct
 
+from extender.control import metrics
 from extender.control.actions import Actions
 from extender.control.cluster import Cluster
 from extender.control.jobs import JobTable
@@ -47,7 +48,7 @@ class GangLoop:
     def __init__(self, *, settle_seconds: float, concurrency: int = 64) -> None:
         self._settle = settle_seconds
         self._room = asyncio.Semaphore(concurrency)
-        self._dirty: set[str] = set()
+        self._dirty: dict[str, float] = {}  # gang -> since when (monotonic)
         self._busy: set[str] = set()
         self._wake = asyncio.Event()
         self._refused: dict[str, _Refused] = {}
@@ -71,12 +72,12 @@ class GangLoop:
         self._actions, self._reports, self._may_submit = actions, reports, may_submit
 
     def touch(self, gang_id: str) -> None:
-        self._dirty.add(gang_id)
+        self._dirty.setdefault(gang_id, time.monotonic())
         self._wake.set()
 
     def touch_all(self) -> None:
-        self._dirty.update(self._cluster.gang_ids(), self._jobs.gang_ids())
-        self._wake.set()
+        for gang_id in (*self._cluster.gang_ids(), *self._jobs.gang_ids()):
+            self.touch(gang_id)
 
     def begin(self) -> None:
         """This replica acts from now on. What the one before it had sent may still land: a gang
@@ -95,11 +96,9 @@ class GangLoop:
                 await self._wake.wait()
                 await asyncio.sleep(self._settle)
                 self._wake.clear()
-                ready = self._dirty - self._busy
-                self._dirty -= ready
-                for gang_id in ready:
+                for gang_id in self._dirty.keys() - self._busy:
                     self._busy.add(gang_id)
-                    group.create_task(self._turn(gang_id))
+                    group.create_task(self._turn(gang_id, self._dirty.pop(gang_id)))
 
     async def _sweep(self) -> None:
         """What depends on time alone is looked at now and then; what only waits is left alone."""
@@ -111,9 +110,10 @@ class GangLoop:
                     self.touch(gang_id)
             await asyncio.sleep(_SWEEP_SECONDS)
 
-    async def _turn(self, gang_id: str) -> None:
+    async def _turn(self, gang_id: str, touched: float) -> None:
         try:
             async with self._room:
+                metrics.delay_seconds.observe(time.monotonic() - touched)
                 await self._reconcile(gang_id)
         except SlurmError as error:  # only while it stands by: actions are handled where they are
             _log.warning("job not looked up", gang=gang_id, why=str(error))

@@ -16,6 +16,12 @@ slurm_poll_seconds = Histogram(
 kube_writes = Counter(
     "sluice_kube_writes", "Writes to the API server.", ["what", "outcome"], registry=registry
 )
+delay_seconds = Histogram(
+    "sluice_gang_delay_seconds",
+    "From a gang touched to a decision about it.",
+    buckets=(0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30),
+    registry=registry,
+)
 leader = Gauge("sluice_leader", "1 on the replica that acts.", registry=registry)
 submits = Counter("sluice_submits", "Slurm jobs submitted.", registry=registry)
 wait_seconds = Histogram(

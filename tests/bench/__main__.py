@@ -24,7 +24,7 @@ from tests.harness.errors import HarnessError
 from tests.harness.progress import say
 
 RESULT = Path(__file__).parents[2] / "build" / "bench.json"
-PARTS = ("writes", "slurm", "gangs", "singles", "waiting", "filter")
+PARTS = ("writes", "slurm", "gangs", "singles", "waiting", "filter", "crowd")
 # For the runs of a part; the others take as long as they take. 15 minutes hold everything.
 SECONDS = {"writes": 45.0, "slurm": 30.0, "gangs": 300.0, "singles": 120.0}
 
@@ -53,8 +53,8 @@ def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m tests.bench", description=__doc__)
     parser.add_argument("--runs", type=int, default=5, help="of each measurement (default: 5)")
     parser.add_argument("--sizes", type=sizes, default=[4, 16, 64, 256], help="of gangs, in pods")
-    parser.add_argument("--only", nargs="+", choices=PARTS, default=PARTS, metavar="NAME",
-                        help=f"measure only some of: {', '.join(PARTS)}")  # fmt: skip
+    parser.add_argument("--only", nargs="+", choices=PARTS, default=PARTS[:-1], metavar="NAME",
+                        help=f"measure only some of: {', '.join(PARTS)} (all but the last)")  # fmt: skip
     parser.add_argument("--quick", action="store_true", help="two runs, and less waiting")
     parser.add_argument("--patience", type=float, default=10.0, metavar="SECONDS",
                         help="how long to wait before each run for the machine to be quiet (10)")  # fmt: skip
@@ -78,6 +78,7 @@ def parts(arena: Arena, given: argparse.Namespace) -> dict[str, Callable[[], Any
         "gangs": lambda: gangs.measure(arena, sizes, runs, Budget(SECONDS["gangs"])),
         "singles": lambda: singles.measure(arena, 500, runs, Budget(SECONDS["singles"])),
         "waiting": lambda: waiting.measure(arena, pods=2000, gang=16, seconds=seconds),
+        "crowd": lambda: waiting.measure(arena, 10_000, gang=16, seconds=seconds, running=2000),
         "filter": lambda: filter_load.measure(arena, nodes=5000, pods=10_000),
     }
     return {name: every[name] for name in PARTS if name in given.only}

@@ -18,7 +18,7 @@ def text(results: dict[str, Any]) -> str:
     """All that was measured."""
     writers: dict[str, Callable[[Any], list[str]]] = {
         "writes": of_writes, "slurm": of_slurm, "gangs": of_gangs, "singles": of_singles,
-        "waiting": of_waiting, "filter": of_filter,
+        "waiting": of_waiting, "crowd": of_waiting, "filter": of_filter,
     }  # fmt: skip
     where = results["machine"]
     lines = [
@@ -109,7 +109,8 @@ def of_waiting(row: Row) -> list[str]:
     return [
         f"{row['pods']} pods waiting in {row['gangs']} gangs on a full cluster: % of one core, calls "
         "to slurmrestd a second; "
-        f"{row['bound_of_the_waiting']} of them bound; the service holds {row['rss_mib']['sluice']} MiB",
+        f"{row['bound_of_the_waiting']} of them bound; the service holds {row['rss_mib']['sluice']} MiB and looks at all gangs within "
+        f"{row['slowest_turn_seconds']} s",
         *table(["", *names, "calls/s"], lines),
     ]
 

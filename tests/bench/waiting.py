@@ -6,6 +6,7 @@ import json
 import time
 from typing import Any
 
+from extender.domain import wellknown as names
 from tests.bench import bare
 from tests.bench.arena import FABRIC, NAMESPACES, SLUICE, Arena, Usage, counter, load
 from tests.bench.workloads import job
@@ -18,17 +19,20 @@ TELL_PATIENCE_SECONDS = 150.0
 LOOK_SECONDS = 4.0  # longer than the service waits before it tells anything
 
 
-def measure(arena: Arena, pods: int, gang: int, seconds: float) -> dict[str, Any]:
-    """CPU in % of one core and calls a second: with the cluster full, while ``pods`` pods more, in
-    gangs of ``gang`` pods of whole nodes, are told why they wait, and for ``seconds`` after that."""
+def measure(
+    arena: Arena, pods: int, gang: int, seconds: float, running: int = FABRIC.count
+) -> dict[str, Any]:
+    """CPU in % of one core and calls a second: with the cluster full of ``running`` pods, while
+    ``pods`` pods more, in gangs of ``gang`` pods of whole nodes, are told why they wait, and for
+    ``seconds`` after that. At the end all gangs are looked at at once."""
     arena.empty()
     arena.watcher.clear()
     namespace = NAMESPACES[SLUICE]
     path = f"/apis/batch/v1/namespaces/{namespace}/jobs"
-    full = job("full", SLUICE, FABRIC.count, FABRIC.gpus_per_node)
-    with step("filling the cluster"):
+    full = job("full", SLUICE, running, FABRIC.count * FABRIC.gpus_per_node // running)
+    with step(f"filling the cluster with {running} pods"):
         arena.stack.admin.create(path, full)
-        arena.watcher.wait_bound(namespace, FABRIC.count, FILL_PATIENCE_SECONDS)
+        arena.watcher.wait_bound(namespace, running, FILL_PATIENCE_SECONDS)
         arena.wait_quiet()
     baseline = over(arena, BASELINE_SECONDS)
     with step(f"creating {pods} pods that wait"):
@@ -41,19 +45,23 @@ def measure(arena: Arena, pods: int, gang: int, seconds: float) -> dict[str, Any
             for i in range(pods // gang)
         ]
         bare.burst(arena.server(), requests, 4).check()
-        total = FABRIC.count + len(requests) * gang
-        if not arena.watcher.wait_created(namespace, total, CREATE_PATIENCE_SECONDS):
-            raise RuntimeError(f"the pods that wait did not exist in {CREATE_PATIENCE_SECONDS} s")
+        total = running + len(requests) * gang
+        patience = max(CREATE_PATIENCE_SECONDS, total / 20)
+        if not arena.watcher.wait_created(namespace, total, patience):
+            raise RuntimeError(f"the pods that wait did not exist in {patience:.0f} s")
     with step("waiting until every pod has been told why it waits"):
         telling = told(arena)
         arena.wait_quiet()
     with step(f"watching them wait for {seconds:.0f} s"):
         waiting = over(arena, seconds)
+    turn = slowest_turn(arena)
     bound = sum(bool(pod.bound) for pod in arena.watcher.pods(namespace))
     return {
         "pods": len(requests) * gang,
         "gangs": len(requests),
-        "bound_of_the_waiting": bound - FABRIC.count,
+        "running": running,
+        "bound_of_the_waiting": bound - running,
+        "slowest_turn_seconds": turn,
         "rss_mib": {name: round(mib) for name, mib in arena.stack.rss_mib().items()},
         "full_cluster": percent(baseline),
         "telling": percent(telling),
@@ -82,6 +90,25 @@ def told(arena: Arena) -> Usage:
 def writes(arena: Arena) -> int:
     """The service's writes to the API server so far."""
     return sum(counter(arena.stack.sluice.base_url, "sluice_kube_writes_total", "what").values())
+
+
+def slowest_turn(arena: Arena) -> float:
+    """The longest time from a gang touched to it decided about, while an annotation of the
+    namespace has all gangs looked at again; in seconds, the upper bound of its bucket."""
+    before = delays(arena)
+    path = f"/api/v1/namespaces/{NAMESPACES[SLUICE]}"
+    changed = {"metadata": {"annotations": {names.COMMENT: str(time.time())}}}
+    arena.stack.admin.patch(path, changed)
+    time.sleep(LOOK_SECONDS)
+    grown = {le: count - before[le] for le, count in delays(arena).items()}
+    most = max(grown.values())
+    return min(le for le, count in grown.items() if count == most)
+
+
+def delays(arena: Arena) -> dict[float, float]:
+    """The service's histogram of delays: at most so many seconds -> how many turns."""
+    counted = counter(arena.stack.sluice.base_url, "sluice_gang_delay_seconds_bucket", "le")
+    return {float(le): count for le, count in counted.items()}
 
 
 def percent(used: Usage) -> dict[str, Any]:
