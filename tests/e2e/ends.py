@@ -43,6 +43,12 @@ def accounted(site: Site, job_id: int) -> dict[str, str]:
     return record | {"State": record["State"].split()[0]}  # "CANCELLED by 2001"
 
 
+def outcome(site: Site, job_id: int) -> tuple[str, str]:
+    """State and exit code, as sacct has them."""
+    record = accounted(site, job_id)
+    return record["State"], record["ExitCode"]
+
+
 # What ends a job, by the state that it makes. ``job_id`` runs, but for DEADLINE, where it waits.
 
 
@@ -67,6 +73,11 @@ def miss_the_deadline(site: Site, job_id: int) -> None:
 def complete(site: Site, job_id: int, wait_status: int = 0) -> None:
     """By hand, with libslurm, while its pods run."""
     site.slurm.shell(f"echo {job_id} {wait_status} | python3 /opt/sluice/complete.py")
+
+
+def fail(site: Site, job_id: int) -> None:
+    """By hand, with exit code 3."""
+    complete(site, job_id, 3 << 8)
 
 
 def lose_a_node(site: Site, job_id: int) -> None:

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.e2e.ends import accounted
+from tests.e2e.ends import outcome
 from tests.e2e.jobs import gang, indexed_job
 from tests.e2e.site import ML, Site
 from tests.harness.kube import Object
@@ -19,10 +19,9 @@ pytestmark = pytest.mark.e2e
 
 
 def ended(site: Site, name: str) -> tuple[str, str]:
-    """State and exit code, as sacct has them."""
+    """State and exit code of the one Slurm job of that name, as sacct has them."""
     (job,) = site.ended(name)
-    record = accounted(site, job["job_id"])
-    return record["State"], record["ExitCode"]
+    return outcome(site, job["job_id"])
 
 
 @pytest.fixture

@@ -12,13 +12,14 @@ import pytest
 
 from extender.domain import wellknown as names
 from tests.e2e.ends import (
-    accounted,
     cancel,
     complete,
     conditions,
+    fail,
     failed,
     lose_a_node,
     miss_the_deadline,
+    outcome,
     repaired,
     run_out_of_memory,
     run_out_of_time,
@@ -54,6 +55,7 @@ def ruled(job: Object, *rules: Object) -> Object:
             run_out_of_memory, "OUT_OF_MEMORY", names.OUT_OF_MEMORY, "0:125", id="out of memory"
         ),
         pytest.param(complete, "COMPLETED", names.COMPLETED, "0:0", id="completed by hand"),
+        pytest.param(fail, "FAILED", names.FAILED, "3:0", id="failed by hand"),
     ],
 )
 def test_slurm_s_final_word_fails_the_job(
@@ -77,20 +79,19 @@ def test_slurm_s_final_word_fails_the_job(
     assert reason.startswith("PodFailurePolicy: ")
     assert f"has condition {condition} matching FailJob rule" in reason
     assert ("Ending", f"{why}; its pods are ending.") in site.events(about="train")
-    record = accounted(site, job_id)
-    assert (record["State"], record["ExitCode"]) == (slurm, sacct)
+    assert outcome(site, job_id) == (slurm, sacct)
     steadily(lambda: site.states("train"), lambda s: s == [slurm], 1, "no other try")
 
 
 @pytest.mark.parametrize(
-    ("end", "slurm", "condition"),
+    ("end", "slurm", "condition", "sacct"),
     [
-        pytest.param(cancel, "CANCELLED", names.CANCELLED, id="cancelled"),
-        pytest.param(miss_the_deadline, "DEADLINE", names.DEADLINE, id="deadline"),
+        pytest.param(cancel, "CANCELLED", names.CANCELLED, "0:0", id="cancelled"),
+        pytest.param(miss_the_deadline, "DEADLINE", names.DEADLINE, "1:0", id="deadline"),
     ],
 )
 def test_a_job_that_never_started_fails_at_once(
-    site: Site, end: Callable[[Site, int], None], slurm: str, condition: str
+    site: Site, end: Callable[[Site, int], None], slurm: str, condition: str, sacct: str
 ) -> None:
     """Its pods were never on a node: nobody has to wait until PodGC finds them."""
     site.fill()
@@ -101,7 +102,7 @@ def test_a_job_that_never_started_fails_at_once(
     eventually(lambda: site.states("train"), lambda s: s == [slurm], 40, slurm)
     assert f"has condition {condition} matching FailJob rule" in failed(site, "train", seconds=8)
     assert not site.pods()
-    assert accounted(site, job_id)["State"] == slurm
+    assert outcome(site, job_id) == (slurm, sacct)
 
 
 def test_a_preempted_gang_comes_back_and_runs(site: Site) -> None:
@@ -114,7 +115,7 @@ def test_a_preempted_gang_comes_back_and_runs(site: Site) -> None:
     site.gone(before, seconds=30)
     eventually(lambda: site.states("urgent"), lambda s: s == ["RUNNING"], 30, "urgent to run")
     (first,) = site.jobs("victim")
-    assert accounted(site, first["job_id"])["State"] == "PREEMPTED"
+    assert outcome(site, first["job_id"]) == ("PREEMPTED", "0:0")
     site.delete(ML, "Job", "urgent")
     pods = site.bound(2, prefix="victim", seconds=BACK_SECONDS)
     assert not uids(pods) & before
@@ -130,7 +131,7 @@ def test_after_a_node_failure_the_gang_runs_on_other_nodes(site: Site) -> None:
         job_id = site.job("train", "RUNNING")["job_id"]
         lose_a_node(site, job_id)
         site.gone(before)
-        assert accounted(site, job_id)["State"] == "NODE_FAIL"
+        assert outcome(site, job_id) == ("NODE_FAIL", "1:0")
         site.bound(2, seconds=BACK_SECONDS)
         first, second = site.jobs("train")
         assert (state(first), state(second)) == ("NODE_FAIL", "RUNNING")
@@ -203,8 +204,8 @@ def test_a_pod_that_ends_well_within_its_grace_is_done(site: Site) -> None:
         5,
         "both pods deleted with their own grace",
     )
-    for ended in pods:
-        site.finish(ended["metadata"]["name"])
+    for one in pods:
+        site.finish(one["metadata"]["name"])
     eventually(
         lambda: conditions(workload(site, "train")), lambda c: "Complete" in c, 10, "the Job done"
     )
@@ -219,9 +220,9 @@ def test_the_next_pods_wait_until_the_old_ones_have_ended(site: Site) -> None:
     job_id = site.job("old", "RUNNING")["job_id"]
     site.cancel(job_id)
     new = site.job("new", "RUNNING", seconds=10)
-    ended = site.slurm.job(job_id)
-    assert ended is not None
-    assert (number(new["start_time"]) or 0) - (number(ended["end_time"]) or 0) <= 2
+    before = site.slurm.job(job_id)
+    assert before is not None
+    assert (number(new["start_time"]) or 0) - (number(before["end_time"]) or 0) <= 2
     assert uids(site.pods(prefix="old")) == uids(old)
     assert {told(p) for p in site.pods(prefix="new")} <= {"gated", "unbound"}
     site.bound(16, prefix="new", seconds=30)
