@@ -88,3 +88,27 @@ def forgotten(site: Site, job_id: int) -> Iterator[None]:
     finally:
         site.slurm.exec("rmdir", in_the_way)
         site.slurm.launch("slurmctld")
+
+
+# -- parts that are away
+
+
+@contextmanager
+def down(site: Site, daemon: str, signal: str = "KILL") -> Iterator[None]:
+    """The daemon of Slurm is ended by the signal, and started again after the block."""
+    site.slurm.kill(daemon, signal)
+    try:
+        yield
+    finally:
+        site.slurm.launch(daemon)
+
+
+@contextmanager
+def hung(site: Site, daemon: str) -> Iterator[None]:
+    """The daemon of Slurm stands still; what it was sent meanwhile it reads after the block."""
+    pid = str(site.slurm.pid(daemon))
+    site.slurm.exec("kill", "-STOP", pid)
+    try:
+        yield
+    finally:
+        site.slurm.exec("kill", "-CONT", pid)

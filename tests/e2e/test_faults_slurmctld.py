@@ -154,7 +154,6 @@ def test_a_submit_that_was_forgotten_is_made_again(site: Site) -> None:
 # -- an end
 
 
-@pytest.mark.xfail(strict=True, reason="a restart that no call notices: only the resync tells")
 @pytest.mark.usefixtures("bystanders")
 def test_a_job_that_comes_back_to_life_is_ended_again(site: Site) -> None:
     """Its pods ended long ago. Sluice does not even see that slurmctld was away."""

@@ -3,7 +3,8 @@
     SLUICE_FAULTS="submit before 2; mark after 1" python -m tests.harness.faulty serve --config FILE
 
 A new process is there for each fault, when the one before has died. The command ends after the
-last, with 0. The fault points are in this wiring and nowhere in Sluice.
+last, with 0. With "bind stop 1" and nothing else it stops itself (SIGSTOP) before that call, and
+goes on when it is told to. The fault points are in this wiring and nowhere in Sluice.
 """
 
 from __future__ import annotations
@@ -35,6 +36,7 @@ KUBE_CALLS = {
     "condition": ("PATCH", "/status", b"sluice.dev/Placed"),
     "delete": ("DELETE", "/pods/", b""),
     "event": ("POST", "/events", b""),
+    "lead": ("PUT", "/leases/", b""),
 }
 """Writes to the API server: method, and what stands somewhere in path and body."""
 CALLS = (*SLURM_CALLS, *KUBE_CALLS)
@@ -42,7 +44,8 @@ CALLS = (*SLURM_CALLS, *KUBE_CALLS)
 
 @dataclass
 class Fault:
-    """Dies at the ``count``-th call of its kind, ``when`` "before" it or "after" its answer."""
+    """What happens at the ``count``-th call of a kind: ``when`` "before" it or "after" its answer
+    the process dies, at "stop" it stops before it."""
 
     call: str
     when: str
@@ -51,20 +54,20 @@ class Fault:
     @classmethod
     def parse(cls, text: str) -> Fault:
         call, when, count = text.split()
-        if call not in CALLS or when not in ("before", "after"):
-            raise SystemExit(f"{VARIABLE}={text!r}: want '<call> before|after <number>'")
+        if call not in CALLS or when not in ("before", "after", "stop"):
+            raise SystemExit(f"{VARIABLE}={text!r}: want '<call> before|after|stop <number>'")
         return cls(call, when, int(count))
 
     def __str__(self) -> str:
         return f"{self.call} {self.when} {self.count}"
 
     def passes(self, call: str, when: str) -> None:
-        """The process is at this point; it does not return when that is the one."""
-        if (call, when) != (self.call, self.when):
+        """The process is "before" or "after" such a call."""
+        if (call, when) != (self.call, "before" if self.when == "stop" else self.when):
             return
         self.count -= 1
         if self.count == 0:
-            os.kill(os.getpid(), signal.SIGKILL)
+            os.kill(os.getpid(), signal.SIGSTOP if self.when == "stop" else signal.SIGKILL)
 
 
 class FaultySlurm:
@@ -97,6 +100,9 @@ class FaultyKube:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._real, name)
 
+    def fenced(self, *args: Any) -> FaultyKube:
+        return FaultyKube(self._real.fenced(*args), self._fault)
+
     async def request(self, method: str, path: str, **more: Any) -> bytes:
         body = more.get("body") or b""
         kinds = [
@@ -126,7 +132,11 @@ def wire(fault: Fault) -> None:
 
 
 def main() -> int:
-    for fault in [Fault.parse(text) for text in os.environ[VARIABLE].split(";")]:
+    faults = [Fault.parse(text) for text in os.environ[VARIABLE].split(";")]
+    if faults[0].when == "stop":
+        wire(faults[0])
+        cli.main()
+    for fault in faults:
         print(f"dies at: {fault}", flush=True)
         # what was imported is kept: a process of its own for each would take a second more
         if (child := os.fork()) == 0:
