@@ -2,7 +2,7 @@
 PYTHON ?= python3
 RUN := $(PYTHON) -m tests.harness.bootstrap
 .DEFAULT_GOAL := help
-.PHONY: help test test-unit soak demo bench up down lint clean-cache
+.PHONY: help test test-unit soak mutants demo bench up down lint clean-cache
 
 help: ## Show this list
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' $(MAKEFILE_LIST) | expand -t 20
@@ -16,6 +16,9 @@ test-unit: ## The unit tests alone, in seconds
 
 soak: ## Simulate with new seeds until stopped (docs/simulation.md)
 	@$(RUN) python -m tests.simulation --soak
+
+mutants: ## Put faults into the code: the simulation has to find each
+	@$(RUN) python -m tests.simulation.mutants
 
 lint: ## Style (ruff), types (mypy) and layers (import-linter)
 	@$(RUN) ruff check .

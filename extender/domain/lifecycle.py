@@ -279,10 +279,9 @@ def _misfit(
         return Decision(GangState.QUEUED, f"{sentence(why)} It asks again.", (end,), job)
     if not isinstance(misfit, NodesGone):
         return Decision(GangState.RUNNING, sentence(why), job=job)
-    patience = max(p.created for p in unplaced) + INCOMPLETE_GRACE_SECONDS - now
-    if patience > 0:
+    if now - max(p.created for p in unplaced) < INCOMPLETE_GRACE_SECONDS:
         told = f"{sentence(why)} It waits for it."
-        return Decision(GangState.STARTING, told, job=job, again_in=patience)
+        return Decision(GangState.STARTING, told, job=job, again_in=INCOMPLETE_GRACE_SECONDS)
     leaving = tuple(Evict(p, why, JobState.NODE_FAIL) for p in living if not p.deleting)
     told = f"{sentence(why)} The gang cannot be whole there and starts anew."
     return Decision(GangState.ENDING, told, leaving, job)

@@ -5,13 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import Any
 
-import msgspec
-
-from extender.domain.model import Pod
-
-
-def pod_json(pod: Pod) -> bytes:
-    return msgspec.json.encode(pod_object(pod))
+from extender.domain.model import Namespace, Node, Pod, Workload
 
 
 def _stamp(seconds: float) -> str:
@@ -56,3 +50,48 @@ def pod_object(pod: Pod) -> dict[str, Any]:
         state = {"terminated": {"exitCode": pod.exit_code}}
         status["containerStatuses"] = [{"name": "main", "state": state}]
     return {"metadata": meta, "spec": spec, "status": status}
+
+
+def object_of(value: Pod | Workload | Node | Namespace, version: int) -> dict[str, Any]:
+    """What a list or watch shows of it; ``version`` is that of its last change."""
+    if isinstance(value, Pod):
+        return pod_object(value)
+    meta: dict[str, Any] = {"name": value.name, "resourceVersion": str(version)}
+    if isinstance(value, Workload):
+        return _job_object(value, meta)
+    meta |= {"labels": value.labels, "annotations": value.annotations}
+    return {"metadata": meta} if isinstance(value, Namespace) else _node_object(value, meta)
+
+
+def _job_object(job: Workload, meta: dict[str, Any]) -> dict[str, Any]:
+    conditions = [{"type": "Complete", "status": "True"}] if job.finished else []
+    return {
+        "metadata": {**meta, "namespace": job.namespace, "uid": job.uid},
+        "spec": {
+            "completions": job.completions,
+            "parallelism": job.parallelism,
+            "completionMode": "Indexed" if job.indexed else "NonIndexed",
+            "suspend": job.suspended,
+        },
+        "status": {
+            "conditions": conditions,
+            "completedIndexes": ",".join(map(str, sorted(job.completed))),
+        },
+    }
+
+
+def _node_object(node: Node, meta: dict[str, Any]) -> dict[str, Any]:
+    ready = {"type": "Ready", "status": "True" if node.ready else "Unknown"}
+    return {
+        "metadata": meta,
+        "spec": {"unschedulable": node.unschedulable},
+        "status": {
+            "allocatable": {
+                "cpu": f"{node.cpu_milli}m",
+                "memory": str(node.memory_bytes),
+                "nvidia.com/gpu": str(node.gpus),
+            },
+            "addresses": [{"type": "InternalIP", "address": node.address}],
+            "conditions": [ready],
+        },
+    }

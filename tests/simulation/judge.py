@@ -17,7 +17,6 @@ from extender.domain.model import GangKind, JobRequest, JobState, Node, Stamp
 from extender.domain.placement import ranks_that_fit
 from extender.domain.topology import fabric_order
 from extender.domain.translate import Shape
-from tests.simulation import known
 from tests.simulation.truth import GangTruth, JobTruth, PodTruth
 
 if TYPE_CHECKING:
@@ -51,6 +50,12 @@ class Judge:
             self._world.say("INVARIANT", "%s: %s", invariant, what)
             self._world.timeline.stopped = True
 
+    def writing(self, replica: Replica, what: str) -> None:
+        """Only the holder of the Lease writes."""
+        holder = self._world.api.lease_holder()
+        if replica.identity and holder != replica.identity:
+            self.broken("one acts", f"{replica} sends {what} while {holder or 'nobody'!r} leads")
+
     # -- Slurm jobs -----------------------------------------------------------------------------
 
     def submitting(self, replica: Replica, request: JobRequest) -> None:
@@ -83,7 +88,7 @@ class Judge:
     def _foreign(self, replica: Replica, job: JobTruth, done: str) -> None:
         """A number that was given away while a call with it was under way excuses the call, and
         what comes of it: the schedule ends there."""
-        if _told_of(replica, job) and not (known.STALE_STAMP and done == "marked"):
+        if _told_of(replica, job):
             self.broken("foreign job", f"{job!r} of somebody else is {done} by {replica}")
         else:
             self._world.timeline.stopped = self._world.void = True
@@ -148,11 +153,11 @@ class Judge:
                 self.broken("one live job", f"pods on {other.granted!r} and on {job!r}")
         if gang.kind is GangKind.JOB and rank != truth.rank:
             self.broken("ranks", f"{truth.pod.name} is rank {rank}")
-        if not taken_over:
-            if all(p.granted is not job for p in gang.pods):
-                self._all_there(gang, job)
+        if not taken_over and all(p.granted is not job for p in gang.pods):
+            self._all_there(gang, job)
+        before, truth.granted, truth.granted_run = truth.granted, job, job.runs
+        if before is None and replica.runs_told.get(job) == job.runs:
             self._in_order(gang, job, rank, node)
-        truth.granted, truth.granted_run = job, job.runs
 
     def _all_there(self, gang: GangTruth, job: JobTruth) -> None:
         if self._world.watches_lag_until > self._world.now - STALE_SECONDS:
@@ -168,6 +173,8 @@ class Judge:
     def _in_order(self, gang: GangTruth, job: JobTruth, rank: int, node: str) -> None:
         """Index i on the i-th slot along the fabric, for a gang that starts whole."""
         request = job.request
+        if job.runs > 1:
+            return  # pods may be where an earlier run had put them
         if gang.kind is not GangKind.JOB or request is None or request.tasks != gang.size:
             return
         shape = Shape(request.cpus_per_task, request.memory_mib_per_task, request.gpus_per_task)

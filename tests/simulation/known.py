@@ -6,5 +6,5 @@ fault.
 
 from typing import Final
 
-STALE_STAMP: Final = True
-"""A stamp is written by number alone, though the number is known to be another gang's by then."""
+FOREIGN_NUMBER: Final = True
+"""The end of another's job that got the number of a lost one is taken for its end."""

@@ -16,6 +16,7 @@ from msgspec.structs import replace
 from extender.domain import wellknown as names
 from extender.domain.model import Namespace, Node, Pod, Workload
 from extender.kube.client import KubeError, KubeUnavailable
+from tests.simulation.jsonwire import object_of, pod_object
 from tests.simulation.truth import GangTruth, PodTruth
 
 if TYPE_CHECKING:
@@ -39,6 +40,9 @@ class Watcher:
         self.due = 0.0  # of the last change told
         self.era = 0  # appointments of earlier eras are void
 
+    def cut(self, error: Exception) -> None:
+        """The connection breaks."""
+
 
 class Collection:
     def __init__(self, path: str, key: Callable[[Any], str]) -> None:
@@ -47,6 +51,8 @@ class Collection:
         self.values: dict[str, Any] = {}
         self.watchers: list[Watcher] = []
         self.log: list[tuple[int, str, Any]] = []  # version, type, value
+        self.oldest = 0  # version from which on a watch can be resumed
+        self.away_until = 0.0
 
 
 class ApiServer:
@@ -135,12 +141,14 @@ class ApiServer:
 
     def _publish(self, collection: Collection, kind: str, value: Any) -> None:
         self.version += 1
-        if self._world.keeps_log:
+        told = value
+        if self._world.in_json:
             collection.log.append((self.version, kind, value))
+            told = (self.version, value)
         for watcher in collection.watchers:
-            self._tell_later(watcher, kind, value)
+            self.tell_later(watcher, kind, told)
 
-    def _tell_later(self, watcher: Watcher, kind: str, value: Any) -> None:
+    def tell_later(self, watcher: Watcher, kind: str, value: Any) -> None:
         world = self._world
         due = max(watcher.due, world.now + world.lag(0.03))
         watcher.due = due
@@ -186,6 +194,9 @@ class ApiServer:
         """Nothing is told for a while; then what was missed, or (410) a new list."""
         for path in paths:
             collection = self.collections[path]
+            if self._world.in_json:
+                self._cut(collection, replica, away, gone)
+                continue
             for watcher in collection.watchers:
                 if watcher.replica is not replica:
                     continue
@@ -193,6 +204,17 @@ class ApiServer:
                 if gone:
                     watcher.era += 1
                     self._list_later(collection, watcher, away)
+
+    def _cut(self, collection: Collection, replica: Replica, away: float, gone: bool) -> None:
+        collection.away_until = self._world.now + away
+        if gone:
+            collection.oldest = self.version + 1
+        for watcher in list(collection.watchers):
+            if watcher.replica is replica:
+                watcher.era += 1
+                collection.watchers.remove(watcher)
+                error = KubeUnavailable(f"watch {collection.path}: the connection broke")
+                watcher.replica.loop.enter(watcher.cut, error)
 
     def leave(self, replica: Replica) -> None:
         for collection in self.collections.values():
@@ -245,6 +267,8 @@ class ApiServer:
         self, replica: Replica, what: str, method: str, path: str, body: bytes | None
     ) -> bytes | KubeError:
         told: dict[str, Any] = _decode(body) if body else {}
+        if what == "list":
+            return self._list_in_json(self.collections[path])
         if what == "event":
             return b"{}"
         if what == "node":
@@ -257,14 +281,17 @@ class ApiServer:
         if truth is None:
             return KubeError(404, "NotFound", f'pods "{match[2]}" not found')
         if what == "get":
-            from tests.simulation.jsonwire import pod_json
-
-            return pod_json(truth.pod)
+            return msgspec.json.encode(pod_object(truth.pod))
         if what == "binding":
             return self._bind(replica, truth, told)
         if what == "delete":
             return self._delete(replica, truth, told)
         return self._patch(replica, truth, what, told)
+
+    def _list_in_json(self, collection: Collection) -> bytes:
+        items = [object_of(value, self.version) for value in collection.values.values()]
+        meta = {"resourceVersion": str(self.version)}
+        return msgspec.json.encode({"metadata": meta, "items": items})
 
     def _patch(
         self, replica: Replica, truth: PodTruth, what: str, told: dict[str, Any]
@@ -320,6 +347,10 @@ class ApiServer:
         self._world.kubelet.start_pod(truth)
         return b"{}"
 
+    def lease_holder(self) -> str:
+        """Whom the Lease names; "" for nobody."""
+        return next((str(one["spec"]["holderIdentity"]) for one in self.leases.values()), "")
+
     def _lease(self, method: str, path: str, told: dict[str, Any]) -> bytes | KubeError:
         held = self.leases.get(path)
         if method == "POST":
@@ -347,6 +378,8 @@ class ApiServer:
 
 
 def _what(method: str, path: str) -> str:
+    if method == "GET" and path in (PODS, JOBS, NODES, NAMESPACES):
+        return "list"
     if path.endswith("/events"):
         return "event"
     if path.startswith(NODES):

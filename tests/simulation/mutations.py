@@ -57,7 +57,6 @@ MUTANTS = (
     Mutant(
         "never end a job whose pods have ended",
         _RESTARTS,
-        "    end = End(job, exit_code(gang, job), why, finished=bool(gang.pods))\n"
         '    return Decision(GangState.ENDING, f"{sentence(why)} Slurm job {job.id} ends.", (end,), job)\n',
         '    return Decision(GangState.ENDING, f"{sentence(why)} Slurm job {job.id} ends.", (), job)\n',
         ("no orphan", "settles"),
@@ -95,13 +94,6 @@ MUTANTS = (
         ("nothing on silence", "held to the end"),
     ),
     Mutant(
-        "delete a pod by its name alone",
-        _ACTIONS,
-        '"preconditions": {"uid": pod.uid}}',
-        '"preconditions": {}}',
-        ("nothing on silence",),
-    ),
-    Mutant(
         "a number that comes again is the same job",
         _JOBS,
         "        return (told.stamp.id, told.stamp.first) != (ours.stamp.id, ours.stamp.first)\n",
@@ -123,7 +115,7 @@ MUTANTS = (
         _LEASE,
         "        self._until = asked + self._duration - self._margin\n",
         "        self._until = asked + 10 * self._duration\n",
-        ("one live job", "released once", "held to the end", "nothing on silence"),
+        ("one acts",),
     ),
     Mutant(
         "a start is not saved",
@@ -131,6 +123,7 @@ MUTANTS = (
         "    return Decision(decided.state, decided.reason, (Confirm(job), *decided.actions), job)\n",
         "    return decided\n",
         ("start saved",),
+        seeds=(389,),
     ),
     Mutant(
         "ranks in the order of a list",
@@ -147,13 +140,6 @@ MUTANTS = (
         ("ranks in order",),
     ),
     Mutant(
-        "a slot is given twice",
-        _PLACEMENT,
-        "    free.subtract(node for rank, node in taken.items() if rank not in ranks)\n",
-        "",
-        ("one pod a slot", "ranks in order"),
-    ),
-    Mutant(
         "one rank more than a node holds",
         _PLACEMENT,
         "    return min(limits)\n",
@@ -166,6 +152,7 @@ MUTANTS = (
         "        if job is None or job.state is not JobState.RUNNING or job.stamp is None:\n",
         "        if job is None or job.stamp is None:\n",
         ("in its allocation",),
+        seeds=(446,),
     ),
     Mutant(
         "bind before the answers are written",
@@ -180,5 +167,37 @@ MUTANTS = (
         "        leaving = {p.uid: _evict(p, job) for job, p in losses if not p.deleting}\n",
         "        leaving: dict[str, Evict] = {}\n",
         ("settles",),
+    ),
+    Mutant(
+        "errors[] are not read",
+        "extender/slurm/restd.py",
+        "        if decoded.errors and not done(decoded):\n",
+        "        if False:\n",
+        ("nothing on silence", "one live job", "held to the end", "settles", "no defect"),
+        wiring="http",
+    ),
+    Mutant(
+        "what was not answered was not sent",
+        "extender/slurm/restd.py",
+        "        failure = SlurmUnavailable if sent else SlurmUnsent\n",
+        "        failure = SlurmUnsent\n",
+        ("one live job",),
+        wiring="http",
+    ),
+    Mutant(
+        "jobs of other clusters are ours",
+        "extender/slurm/rest.py",
+        "if job.smudged or _cluster_of(job) == self._cluster]",
+        "if job.stamp]",
+        ("foreign job",),
+        wiring="http",
+    ),
+    Mutant(
+        "a job refused at submit was one",
+        "extender/slurm/reading.py",
+        "    return state(info.job_state) is not JobState.FAILED or",
+        "    return True or",
+        ("nothing on silence",),
+        wiring="http",
     ),
 )

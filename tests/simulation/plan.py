@@ -61,10 +61,11 @@ _ENDS = ("CANCELLED", "TIMEOUT", "PREEMPTED", "NODE_FAIL", "OUT_OF_MEMORY", "DEA
 def plan(seed: int) -> Plan:
     """The schedule of a seed."""
     dice = random.Random(seed)
-    replicas = dice.choice((1, 1, 1, 1, 2))
-    horizon = dice.choice((8.0, 8.0, 15.0, 15.0, 25.0, 40.0))
+    replicas = dice.choice((1, 1, 1, 1, 1, 1, 2))
+    horizon = dice.choice((6.0, 10.0, 10.0, 15.0, 30.0))
     gpus = dice.choice((8, 8, 4))
-    nodes = tuple((f"n{i}", gpus) for i in range(dice.randint(2, 5)))
+    small = dice.choice((gpus, gpus, gpus // 2))
+    nodes = tuple((f"n{i}", small if i else gpus) for i in range(dice.randint(2, 5)))
     wishes = [_wish(dice, i, gpus) for i in range(dice.choice((1, 1, 1, 1, 2, 2, 3)))]
     steps = [Step(dice.uniform(0.0, horizon / 3), "start", (wish,)) for wish in wishes]
     for wish in wishes:
@@ -142,14 +143,7 @@ def _fault(dice: random.Random, horizon: float, nodes: list[str], replicas: bool
     if what == "freeze":
         return Step(at, "freeze", (dice.randrange(40), dice.choice((1.0, 4.0, 5.0, 12.0, 25.0))))
     if what == "slurm call":
-        call, mode = dice.choice(_SLURM_CALLS), dice.choice(_SLURM_MODES)
-        if dice.random() < 0.3:
-            call = "submit"
-        seconds = dice.choice((2.0, 10.0, 30.0))
-        calls = dice.choice((1, 1, 2, 20))
-        if dice.random() < 0.1:
-            call, mode = "refuse", "refuse"
-        return Step(at, "calls", (f"slurm {call}", mode, seconds, calls))
+        return _slurm_call(dice, at, horizon)
     if what == "kube call":
         call, mode = dice.choice(_KUBE_CALLS), dice.choice(_KUBE_MODES)
         return Step(
@@ -178,3 +172,15 @@ def _fault(dice: random.Random, horizon: float, nodes: list[str], replicas: bool
     if what == "api":
         return Step(at, "api down", (short,))
     return Step(at, "accounting away", (dice.choice((5.0, 20.0)),))
+
+
+def _slurm_call(dice: random.Random, at: float, horizon: float) -> Step:
+    call, mode = dice.choice(_SLURM_CALLS), dice.choice(_SLURM_MODES)
+    seconds, calls = dice.choice((2.0, 10.0, 30.0)), dice.choice((1, 1, 2, 20))
+    if dice.random() < 0.35:  # submits are few, and what matters most
+        call, mode = "submit", dice.choice(("unheard", "late", "lost", mode))
+        at, seconds = dice.uniform(0.0, horizon / 3), 30.0
+    elif dice.random() < 0.15:
+        call = mode = "refuse"
+        at, seconds = dice.uniform(0.0, horizon / 3), 30.0
+    return Step(at, "calls", (f"slurm {call}", mode, seconds, calls))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 from typing import TYPE_CHECKING, Any, cast
 
 from extender import app
@@ -18,6 +18,7 @@ from extender.kube.watch import Reflector
 from extender.settings import Settings
 from tests.simulation import standins
 from tests.simulation.clock import ProcessLoop, State
+from tests.simulation.streams import watch
 from tests.simulation.truth import JobTruth, PodTruth
 
 if TYPE_CHECKING:
@@ -28,8 +29,8 @@ SETTINGS = Settings(
         Any,
         {
             "default_user": "alice",
-            "poll_min_milliseconds": 500,
-            "poll_max_milliseconds": 2500,
+            "poll_min_milliseconds": 1000,
+            "poll_max_milliseconds": 3000,
             "resync_seconds": 30,
         },
     ),
@@ -51,6 +52,7 @@ class Replica:
         self.loop = ProcessLoop(world.timeline)
         self.listed_at = -1.0  # when slurmctld answered the last whole list that it got
         self._look_after = world.now  # it began to run, or to lead
+        self.runs_told: dict[JobTruth, int] = {}  # the run whose nodes it was told
         self.unanswered: dict[str, float] = {}  # gang -> when a submit was left without an answer
         self._finished: asyncio.Task[Any] | None = None
         self.loop.enter(self._start)
@@ -132,7 +134,7 @@ class Kube:
     """``KubeClient`` over the model."""
 
     def __init__(
-        self, world: World, replica: Replica, may_write: Callable[[], bool] = lambda: True
+        self, world: World, replica: Replica, may_write: Callable[[], bool] | None = None
     ) -> None:
         self.world, self.replica, self._may_write = world, replica, may_write
 
@@ -152,9 +154,21 @@ class Kube:
     ) -> bytes:
         if not self.replica.alive:
             raise asyncio.CancelledError
-        if method != "GET" and not self._may_write():
-            raise KubeStandby(f"{method} {path} was not sent: another replica leads")
+        if method != "GET" and self._may_write is not None:
+            if not self._may_write():
+                raise KubeStandby(f"{method} {path} was not sent: another replica leads")
+            self.world.judge.writing(self.replica, f"{method} {path}")
         return await self.world.api.call(self.replica, method, path, body)
+
+    def watch(
+        self,
+        path: str,
+        params: Mapping[str, str],
+        seconds: int,  # noqa: ARG002
+    ) -> AsyncIterator[bytes]:
+        world = self.world
+        version = int(params["resourceVersion"])
+        return watch(world, self.replica, world.api.collections[path], version)
 
 
 class DirectReflector:

@@ -82,7 +82,10 @@ class Slurmctld:
         """Something is free or waits: look at the queue before long, and save before long."""
         if not self._passing:
             self._passing = True
-            self._world.timeline.after(0.05 + self._world.lag(0.5), self._schedule)
+            backfill = self._world.lag(1.0) > 0.7  # else the main scheduler, at once
+            self._world.timeline.after(
+                0.05 + self._world.lag(4.0 if backfill else 0.5), self._schedule
+            )
         self.save_soon()
 
     def save_soon(self) -> None:

@@ -28,19 +28,19 @@ class Port:
         self._ctld = world.slurm
 
     async def start(self) -> str:
-        await self._call("ping", lambda: None)
+        await self.call("ping", lambda: None)
         return "simulated"
 
     async def close(self) -> None: ...
 
     async def booted(self) -> float:
-        booted: float = await self._call("ping", lambda: self._ctld.booted)
+        booted: float = await self.call("ping", lambda: self._ctld.booted)
         return booted
 
     async def submit(self, request: JobRequest) -> int:
         self._world.judge.submitting(self._replica, request)
         try:
-            job: JobTruth = await self._call("submit", lambda: self._submit(request))
+            job: JobTruth = await self.call("submit", lambda: self.find_submit(request))
         except SlurmUnsent:
             raise
         except SlurmUnavailable:
@@ -49,13 +49,16 @@ class Port:
         job.acked_to.add(self._replica)
         return job.id
 
-    def _submit(self, request: JobRequest) -> JobTruth:
+    def find_submit(self, request: JobRequest) -> JobTruth:
         if not self._ctld.can_ever_hold(request):
             self._world.judge.submitted(self._ctld.refused(request, request.stamp))
             raise SlurmRefused("no node can ever hold that: ask for less", 2014)
         if any(name not in self._ctld.hosts for name in request.excluded_nodes):
             raise SlurmRefused("a node that was excluded is not one of Slurm's", 2018)
         if self._world.faults.fate("slurm refuse"):
+            if self._world.coin():
+                self._world.judge.submitted(self._ctld.refused(request, request.stamp))
+                raise SlurmRefused("no node can ever hold that: ask for less", 2014)
             raise SlurmRefused("account 'ml' does not exist in Slurm", 2045)
         job = self._ctld.submit(request, request.stamp)
         self._world.judge.submitted(job)
@@ -63,32 +66,32 @@ class Port:
 
     async def states(self, ids: Iterable[int]) -> Mapping[int, JobState]:
         asked = list(ids)
-        told: dict[int, tuple[JobTruth, JobState]] = await self._call(
-            "states", lambda: self._states(asked)
+        told: dict[int, tuple[JobTruth, JobState]] = await self.call(
+            "states", lambda: self.find_states(asked)
         )
-        self._tell(told.values())
+        self.tell(told.values())
         return {job_id: state for job_id, (_, state) in told.items()}
 
-    def _states(self, ids: list[int]) -> dict[int, tuple[JobTruth, JobState]]:
+    def find_states(self, ids: list[int]) -> dict[int, tuple[JobTruth, JobState]]:
         jobs = self._ctld.jobs
         return {i: (jobs[i], jobs[i].state) for i in ids if i in jobs}
 
     async def job(self, job_id: int) -> Job | None:
-        told: tuple[JobTruth, Job] | None = await self._call("job", lambda: self._job(job_id))
+        told: tuple[JobTruth, Job] | None = await self.call("job", lambda: self.find_job(job_id))
         if told is None:
             return None
-        self._tell([(told[0], told[1].state)])
+        self.tell([(told[0], told[1].state)], whole=True)
         return told[1]
 
-    def _job(self, job_id: int) -> tuple[JobTruth, Job] | None:
+    def find_job(self, job_id: int) -> tuple[JobTruth, Job] | None:
         job = self._ctld.jobs.get(job_id)
         return None if job is None else (job, self._ctld.told(job))
 
     async def jobs(self) -> Sequence[Job]:
         """As the adapter does it: only stamped jobs of this cluster, none that was refused."""
-        at, told = await self._call("jobs", self._jobs)
+        at, told = await self.call("jobs", self._jobs)
         self._replica.listed_at = at
-        self._tell((job, one.state) for job, one in told)
+        self.tell(((job, one.state) for job, one in told), whole=True)
         return [one for _, one in told]
 
     def _jobs(self) -> tuple[float, list[tuple[JobTruth, Job]]]:
@@ -102,16 +105,16 @@ class Port:
         return self._world.now, found
 
     async def history(self, job_id: int) -> Sequence[Job]:
-        told: list[tuple[JobTruth, Job]] = await self._call(
+        told: list[tuple[JobTruth, Job]] = await self.call(
             "history", lambda: self._ctld.recorded(job_id)
         )
-        self._tell((job, one.state) for job, one in told)
+        self.tell((job, one.state) for job, one in told)
         return [one for _, one in told]
 
     async def mark(self, job_id: int, stamp: Stamp, nodes: Sequence[str] = ()) -> None:
-        await self._call("mark", lambda: self._mark(job_id, stamp, nodes))
+        await self.call("mark", lambda: self.find_mark(job_id, stamp, nodes))
 
-    def _mark(self, job_id: int, stamp: Stamp, nodes: Sequence[str]) -> None:
+    def find_mark(self, job_id: int, stamp: Stamp, nodes: Sequence[str]) -> None:
         job = self._ctld.jobs.get(job_id)
         if job is None:
             raise SlurmRefused(f"Slurm refused to mark job {job_id}: Invalid job id", 2017)
@@ -123,13 +126,13 @@ class Port:
         self._ctld.mark(job, stamp, nodes)
 
     async def end(self, job_id: int) -> None:
-        await self._call("end", lambda: self._end(job_id, JobState.CANCELLED))
+        await self.call("end", lambda: self.find_end(job_id, JobState.CANCELLED))
 
     async def finish(self, job_id: int, exit_code: int, comment: str = "") -> None:  # noqa: ARG002
         state = JobState.FAILED if exit_code else JobState.COMPLETED
-        await self._call("finish", lambda: self._end(job_id, state))
+        await self.call("finish", lambda: self.find_end(job_id, state))
 
-    def _end(self, job_id: int, state: JobState) -> None:
+    def find_end(self, job_id: int, state: JobState) -> None:
         job = self._ctld.jobs.get(job_id)
         if job is None or job.state.ended:
             return
@@ -141,30 +144,34 @@ class Port:
         self._ctld.end(job, state)
 
     async def nodes(self) -> Sequence[SlurmNode]:
-        found: list[SlurmNode] = await self._call("nodes", self._ctld.listed_nodes)
+        found: list[SlurmNode] = await self.call("nodes", self._ctld.listed_nodes)
         return found
 
     async def limits(self, kill_wait_seconds: int) -> Limits:
         return Limits(kill_wait=kill_wait_seconds)
 
     async def create_nodes(self, specs: Sequence[NodeSpec]) -> None:
-        await self._call("create", lambda: self._ctld.create(specs))
+        await self.call("create", lambda: self._ctld.create(specs))
 
-    def _tell(self, told: Iterable[tuple[JobTruth, JobState]]) -> None:
+    def tell(self, told: Iterable[tuple[JobTruth, JobState]], whole: bool = False) -> None:
         """The replica learns that a job runs no more: nothing is to be bound for it."""
         for job, state in told:
+            if whole and state is JobState.RUNNING:
+                self._replica.runs_told[job] = job.runs
             fell = state is job.state is JobState.PENDING and job.runs
             if state.ended or fell:
                 job.known_gone.add(self._replica)
 
     # -- the way there and back ---------------------------------------------------------------
 
-    async def _call(self, what: str, execute: Callable[[], Any]) -> Any:
+    async def call(self, what: str, execute: Callable[[], Any]) -> Any:
         replica, world = self._replica, self._world
         if not replica.alive:
             raise asyncio.CancelledError
         if what in WRITES and not replica.may_write():
             raise SlurmUnsent(f"another replica leads; not sent: {what}")
+        if what in WRITES:
+            world.judge.writing(replica, what)
         future: asyncio.Future[Any] = replica.loop.create_future()
         mode = world.faults.fate(f"slurm {what}") or world.faults.slurmctld_mode()
         if mode is None:

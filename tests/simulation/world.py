@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from extender.domain import wellknown as names
 from extender.domain.model import GangKind, JobRequest, JobState, Namespace, Node, Stamp
 from extender.slurm.port import Slurm
-from tests.simulation import standins
+from tests.simulation import known, standins
 from tests.simulation.clock import EPOCH, Timeline
 from tests.simulation.controllers import Kubelet, Scheduler, Workloads
 from tests.simulation.faults import Faults
@@ -21,6 +21,7 @@ from tests.simulation.kube import JOBS, NAMESPACES, NODES, PODS, ApiServer
 from tests.simulation.plan import GIB, Plan, Step, Wish
 from tests.simulation.replica import Replica
 from tests.simulation.slurmctld import Host, Slurmctld
+from tests.simulation.slurmhttp import HttpPort
 from tests.simulation.slurmport import Port
 from tests.simulation.truth import JobTruth, PodTruth
 
@@ -38,7 +39,8 @@ class Outcome(Struct, frozen=True):
 class World:
     def __init__(self, plan: Plan, *, wiring: str = "light", tells: bool = False) -> None:
         self.plan = plan
-        self.keeps_log = wiring == "full"
+        self.in_json = wiring == "full"
+        self._http = wiring == "http"
         self._tells = tells
         self.story: list[str] = []
         self._dice = random.Random(plan.seed ^ 0x5EED)
@@ -87,7 +89,7 @@ class World:
             self.story.append(f"{self.now:9.3f}  {who:<11} {text % args if args else text}")
 
     def port(self, replica: Replica) -> Slurm:
-        return Port(self, replica)
+        return HttpPort(self, replica) if self._http else Port(self, replica)
 
     def trouble(self, seconds: float) -> None:
         self.troubled_until = max(self.troubled_until, self.now + seconds)
@@ -373,6 +375,9 @@ class World:
             memory_mib_per_task=1024,
             gpus_per_task=self.plan.nodes[0][1],
         )
+        if known.FOREIGN_NUMBER:
+            used = [job.id for job in self.slurm.ever]
+            self.slurm.next_id = max([self.slurm.next_id, *(number + 1 for number in used)])
         job = self.slurm.submit(request, stamp if self.coin() else None)
         self.timeline.after(seconds, self._end_foreign, job)
 

@@ -1,0 +1,20 @@
+"""The simulation finds what is broken on purpose. docs/simulation.md"""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+
+from tests.simulation.mutants import hunt
+from tests.simulation.mutations import MUTANTS
+
+
+def test_every_mutant_is_caught_by_an_invariant_that_it_breaks() -> None:
+    with ThreadPoolExecutor(2) as pool:
+        caught = list(pool.map(hunt, MUTANTS))
+    survivors = [(c.mutant.name, c.invariant) for c in caught if not c.well]
+    assert survivors == []
+    assert len(caught) >= 15
+
+
+def test_names_tell_mutants_apart() -> None:
+    assert len({mutant.name for mutant in MUTANTS}) == len(MUTANTS)
