@@ -33,6 +33,7 @@ _STANDBY_FACTOR = 5  # a replica that stands by follows so much more slowly
 _PURGE_SECONDS = 60.0
 """A job that was live so lately is still listed when it has ended (MinJobAge is 300 s): one that
 is not has been lost."""
+_HANGS_SECONDS = 3.0
 _PING_SECONDS = 10.0
 """How long Slurm is not asked anything while there are no jobs: /readyz is to know all the same."""
 _log = structlog.get_logger(__name__)
@@ -69,6 +70,8 @@ class JobTable:
         self._doubts = 1  # no list has been read yet
         self._next_list = 0.0  # monotonic
         self._unanswered: dict[str, float] = {}  # gang -> from when on a list settles it
+        self._away = False
+        self._asking_since = 0.0  # monotonic; 0 while no answer is waited for
         self._beat = 0
         self._booted = 0.0
         self._freshening = asyncio.Lock()
@@ -85,8 +88,14 @@ class JobTable:
         return self._doubts == 0
 
     def sure_of(self, gang_id: str) -> bool:
-        """Certain, and no submit of this gang was left without an answer."""
-        return self.certain and gang_id not in self._unanswered
+        """Certain, slurmctld answers, and no submit of this gang was left without an answer."""
+        return self.certain and self._answers() and gang_id not in self._unanswered
+
+    def _answers(self) -> bool:
+        """Submits to a slurmctld that is away or hangs would keep those from their turn that have
+        something to do in Kubernetes."""
+        asking = time.monotonic() - self._asking_since if self._asking_since else 0.0
+        return not self._away and asking < _HANGS_SECONDS
 
     def of_gang(self, gang_id: str) -> list[Job]:
         known = [self._jobs[i] for i in self._by_gang.get(gang_id, ())]
@@ -238,25 +247,27 @@ class JobTable:
                 await self.look(job_id)
 
     async def _look_for(self, job_ids: Iterable[int]) -> None:
-        """Look at jobs that slurmctld left out. They stay as they are while accounting is away:
-        that proves nothing about them, and the others are to be followed all the same."""
+        """Look at jobs whose state by number is not enough. They stay as they are while accounting
+        is away: that proves nothing about them, and the others are to be followed all the same."""
+        await asyncio.gather(*map(self._look_at, job_ids))
+
+    async def _look_at(self, job_id: int) -> None:
         try:
-            for job_id in job_ids:
-                await self.look(job_id)
+            await self.look(job_id)
         except SlurmError as error:
             self._unfound = str(error)
-            _log.warning("missing job not found", why=str(error))
+            _log.warning("job not looked up", job=job_id, why=str(error))
 
     async def run(self) -> None:
         """Follow until cancelled."""
         next_all = next_ping = 0.0
         failures = 0
         while True:
-            now = time.monotonic()
+            now = self._asking_since = time.monotonic()
             try:
                 if now >= self._next_list:
                     await self._list()
-                    now = time.monotonic()
+                    now = self._asking_since = time.monotonic()
                 everything = now >= next_all
                 if everything:
                     next_all = now + self._slow * (1 if self._lease.held else _STANDBY_FACTOR)
@@ -266,6 +277,7 @@ class JobTable:
                     await self._watch_boot()
                     next_ping = now + _PING_SECONDS
                 failures = 0
+                self._answered()
                 if everything and self.certain:
                     self.problem, self._unfound = self._unfound, ""
             except SlurmError as error:
@@ -280,9 +292,17 @@ class JobTable:
                 self._relist()
             await self._pause(next_all)
 
+    def _answered(self) -> None:
+        """Who was kept from submitting because Slurm did not answer may do so now."""
+        kept = not self._answers()
+        self._away, self._asking_since = False, 0.0
+        if kept:
+            self._completed()
+
     def _failed(self, error: SlurmError) -> None:
         """Whatever was forgotten or done while Slurm was away shows in the next list."""
         self.problem = str(error)
+        self._away, self._asking_since = True, 0.0
         _log.warning("slurm does not answer", why=str(error))
         due = time.monotonic() + _LANDING_SECONDS
         self._unanswered = dict.fromkeys(self._unanswered, due)
@@ -358,17 +378,18 @@ class JobTable:
         before = {job_id: self._jobs[job_id] for job_id in asked}
         with metrics.slurm_poll_seconds.time():
             states = await self._slurm.states(asked)
-        fallen = []
+        changed = [i for i in asked if i not in states and i in self._jobs]
         for job_id, state in states.items():
             job = self._jobs.get(job_id)
-            if job is None or job is not before.get(job_id):
-                continue  # told of meanwhile: this answer may be older
-            if state is JobState.PENDING and job.state is not state:
-                fallen.append(job_id)  # requeued, or forgotten: only the whole job tells
-                self._relist()
-            elif state is not job.state:
-                self.put(_changed(job, state))
-        await self._look_for([*fallen, *(i for i in asked if i not in states and i in self._jobs)])
+            if job is None or job is not before.get(job_id) or state is job.state:
+                continue  # unchanged; or told of meanwhile, and this answer may be older
+            if state is JobState.RUNNING:
+                self.put(msgspec.structs.replace(job, state=state, reason="", shares=()))
+            else:
+                changed.append(job_id)  # the number may be another's by now
+            if state is JobState.PENDING:
+                self._relist()  # requeued, or forgotten
+        await self._look_for(changed)
         self._heard = time.monotonic()
         return True
 
@@ -391,13 +412,6 @@ class JobTable:
     def _mature(self, job: Job, now: float) -> bool:
         fresh = self._fresh_until.get(job.id, 0.0)
         return now > fresh - _FRESH_SECONDS + _REASON_AFTER_SECONDS
-
-
-def _changed(job: Job, state: JobState) -> Job:
-    """The job in its new state; the allocation of a job that no longer runs is not known."""
-    if state is JobState.RUNNING:
-        return msgspec.structs.replace(job, state=state, reason="", shares=())
-    return msgspec.structs.replace(job, state=state)
 
 
 def _another(ours: Job, told: Job) -> bool:

@@ -136,10 +136,6 @@ class Scheduling:
             return f"pod {namespace}/{name} is not in Sluice's memory yet; bind again"
         if pod.deleting:
             return f"pod {namespace}/{name} is being deleted"
-        if not pod.gated and names.JOB_ID not in pod.annotations:
-            # Its gate would have told that they are written. Without them nobody would know the
-            # pod for Slurm's once it is bound.
-            return f"the answers of pod {namespace}/{name} are not written yet; bind again"
         placement = self._placement(uid)
         if placement is not None and not self._lease.held:
             await self._jobs.fresh(placement.job_id)
@@ -151,6 +147,10 @@ class Scheduling:
                 f"Slurm placed pod {namespace}/{name} on node {placement.node}, not on {node} "
                 f"(job {placement.job_id})"
             )
+        if not pod.gated and names.JOB_ID not in pod.annotations:
+            # Its gate would have told that they are written. Without them nobody would know the
+            # pod for Slurm's once it is bound.
+            return f"the answers of pod {namespace}/{name} are not written yet; bind again"
         return ""
 
     async def _bind(self, namespace: str, name: str, uid: str, node: str) -> str:

@@ -279,9 +279,10 @@ def _misfit(
         return Decision(GangState.QUEUED, f"{sentence(why)} It asks again.", (end,), job)
     if not isinstance(misfit, NodesGone):
         return Decision(GangState.RUNNING, sentence(why), job=job)
-    if now - max(p.created for p in unplaced) < INCOMPLETE_GRACE_SECONDS:
+    patience = max(p.created for p in unplaced) + INCOMPLETE_GRACE_SECONDS - now
+    if patience > 0:
         told = f"{sentence(why)} It waits for it."
-        return Decision(GangState.STARTING, told, job=job, again_in=INCOMPLETE_GRACE_SECONDS)
+        return Decision(GangState.STARTING, told, job=job, again_in=patience)
     leaving = tuple(Evict(p, why, JobState.NODE_FAIL) for p in living if not p.deleting)
     told = f"{sentence(why)} The gang cannot be whole there and starts anew."
     return Decision(GangState.ENDING, told, leaving, job)

@@ -45,3 +45,10 @@ def test_the_job_in_the_readme_is_one() -> None:
 
 def test_states_that_are_named_exist() -> None:
     assert set(re.findall(r"state `(\w+)`", README)) <= {str(s) for s in GangState}
+
+
+@pytest.mark.parametrize("page", ["README.md", "docs/endings.md", "docs/simulation.md"])
+def test_tests_that_are_named_exist(page: str) -> None:
+    told = set(re.findall(r"`(test_\w+)`", (ROOT / page).read_text()))
+    code = "".join(path.read_text() for path in (ROOT / "tests").rglob("test_*.py"))
+    assert told - set(re.findall(r"def (test_\w+)", code)) == set()

@@ -7,7 +7,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, cast
 
 import msgspec
+import pytest
 
+from extender.control import jobs
 from extender.control.jobs import JobTable
 from extender.domain.model import Job, JobState
 from extender.slurm.port import Slurm, SlurmUnavailable
@@ -46,11 +48,11 @@ class Answers:
         return [self.records[job_id]] if job_id in self.records else []
 
 
-def following(slurm: Any) -> JobTable:
+def following(slurm: Any, completed: Callable[[], None] = lambda: None) -> JobTable:
     return JobTable(
         cast(Slurm, slurm),
         lambda _: None,
-        lambda: None,
+        completed,
         fast_seconds=0.01,
         slow_seconds=0.01,
         resync_seconds=60,
@@ -113,3 +115,32 @@ async def test_a_missing_job_does_not_keep_the_others_from_being_followed() -> N
         8: JobState.CANCELLED,
     }
     assert table.certain
+
+
+class Hanging(Answers):
+    """A Slurm that answers when it is told to."""
+
+    def __init__(self, *told: Job) -> None:
+        super().__init__(*told)
+        self.answers = asyncio.Event()
+
+    async def states(self, ids: Iterable[int]) -> Mapping[int, JobState]:
+        await self.answers.wait()
+        return await super().states(ids)
+
+
+async def test_nothing_is_submitted_to_a_slurm_that_hangs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Gangs that wait for an answer would keep others from what they have to do in Kubernetes."""
+    monkeypatch.setattr(jobs, "_HANGS_SECONDS", 0.05)
+    slurm, completed = Hanging(RUNNING), asyncio.Event()
+    table = following(slurm, completed.set)
+    run = asyncio.create_task(table.run())
+    async with asyncio.timeout(5):
+        await completed.wait()
+        await asyncio.sleep(0.1)
+        assert not table.sure_of("another gang")
+        completed.clear()
+        slurm.answers.set()
+        await completed.wait()
+    assert table.sure_of("another gang")
+    run.cancel()
