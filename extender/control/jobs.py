@@ -1,4 +1,4 @@
-"""Sluice's jobs in Slurm as last seen, kept fresh with few and light calls.
+"""Sluice's jobs in Slurm, kept up to date with few and light calls.
 
 One call asks for the states of all live jobs: often while something is expected to change, once a
 second otherwise. Whole lists are read at start, when in doubt, and every few minutes.
@@ -15,6 +15,7 @@ import msgspec
 import structlog
 
 from extender.control import metrics
+from extender.control.jobbook import JobBook, another
 from extender.control.lease import Alone, Leadership
 from extender.domain.model import Job, JobState
 from extender.slurm.port import Slurm, SlurmError, SlurmUnavailable
@@ -39,9 +40,8 @@ _PING_SECONDS = 10.0
 _log = structlog.get_logger(__name__)
 
 
-class JobTable:
-    """Jobs by id and by gang. ``touched(gang_id)`` tells of every change,
-    ``completed()`` that the table has become certain."""
+class JobTable(JobBook):
+    """The book, kept up to date. ``completed()`` tells that it has become certain."""
 
     def __init__(
         self,
@@ -54,16 +54,13 @@ class JobTable:
         resync_seconds: float,
         lease: Leadership | None = None,
     ) -> None:
+        super().__init__(touched)
         self._lease = lease or Alone()
         self._slurm = slurm
-        self._touched = touched
         self._completed = completed
         self._fast = fast_seconds
         self._slow = slow_seconds
         self._resync = resync_seconds
-        self._jobs: dict[int, Job] = {}
-        self._by_gang: dict[str, set[int]] = {}
-        self._lost: dict[str, Job] = {}  # by gang: no longer slurmctld's
         self._fresh_until: dict[int, float] = {}
         self._looked_at: dict[int, float] = {}  # when the reason was last read
         self._wake = asyncio.Event()
@@ -97,42 +94,7 @@ class JobTable:
         asking = time.monotonic() - self._asking_since if self._asking_since else 0.0
         return not self._away and asking < _HANGS_SECONDS
 
-    def of_gang(self, gang_id: str) -> list[Job]:
-        known = [self._jobs[i] for i in self._by_gang.get(gang_id, ())]
-        return [*known, self._lost[gang_id]] if gang_id in self._lost else known
-
-    def get(self, job_id: int) -> Job | None:
-        return self._jobs.get(job_id)
-
-    def has(self, job: Job) -> bool:
-        """slurmctld knows this job as far as is known: its number is not another's by now."""
-        current = self._jobs.get(job.id)
-        return current is not None and not _another(job, current)
-
-    def live(self) -> list[Job]:
-        return [job for job in self._jobs.values() if job.state.live]
-
-    def gang_ids(self) -> list[str]:
-        return [*self._by_gang, *(self._lost.keys() - self._by_gang.keys())]
-
-    # -- what is known from elsewhere -------------------------------------------------------
-
-    def put(self, job: Job) -> None:
-        """A job as seen now."""
-        before = self._jobs.get(job.id)
-        if job.stamp is None and before is not None:
-            job = msgspec.structs.replace(job, stamp=before.stamp)
-        if job.stamp is None:
-            return
-        if before is not None and _another(before, job):
-            self._drop(before.id)
-            self._lose(before)
-        self._jobs[job.id] = job
-        self._by_gang.setdefault(job.stamp.id, set()).add(job.id)
-        if before is None or before.state is not job.state:
-            self._expect_change(job.id)
-        if before != job:
-            self._touched(job.stamp.id)
+    # -- doubts ------------------------------------------------------------------------------
 
     def doubt(self) -> None:
         """Others have acted, or may have: nothing is submitted before a new list."""
@@ -151,29 +113,17 @@ class JobTable:
         self._next_list = 0.0
         self._wake.set()
 
-    def forget(self, gang_id: str) -> None:
-        """The gang is gone and its jobs have ended."""
-        self._lost.pop(gang_id, None)
-        for job_id in self._by_gang.pop(gang_id, ()):
-            self._drop(job_id)
-
-    def _drop(self, job_id: int) -> None:
-        job = self._jobs.pop(job_id, None)
-        self._fresh_until.pop(job_id, None)
-        self._looked_at.pop(job_id, None)
-        if job and job.stamp:
-            self._by_gang.get(job.stamp.id, set()).discard(job_id)
-            if not self._by_gang.get(job.stamp.id, True):
-                del self._by_gang[job.stamp.id]
-            self._touched(job.stamp.id)
-
-    def _expect_change(self, job_id: int) -> None:
+    def soon(self, job_id: int) -> None:
+        """A change of this job is expected: look at it often."""
         self._fresh_until[job_id] = time.monotonic() + _FRESH_SECONDS
         self._wake.set()
 
-    def soon(self, job_id: int) -> None:
-        """A change of this job was asked for: look at it often."""
-        self._expect_change(job_id)
+    def _news(self, job_id: int) -> None:
+        self.soon(job_id)
+
+    def _dropped(self, job_id: int) -> None:
+        self._fresh_until.pop(job_id, None)
+        self._looked_at.pop(job_id, None)
 
     # -- looking ----------------------------------------------------------------------------
 
@@ -181,7 +131,7 @@ class JobTable:
         """Read one job whole. When slurmctld has forgotten it, accounting is asked."""
         before = self._jobs.get(job_id)
         job = await self._slurm.job(job_id)
-        if job is None or (before is not None and _another(before, job)):
+        if job is None or (before is not None and another(before, job)):
             await self._missing(job_id, before)
             return self._jobs.get(job_id)
         self._looked_at[job_id] = time.monotonic()
@@ -217,22 +167,7 @@ class JobTable:
     async def _record(self, job_id: int, ours: Job) -> Job | None:
         """What accounting says of our job."""
         found = await self._slurm.history(job_id)
-        return next((record for record in found if not _another(ours, record)), None)
-
-    def _lose(self, job: Job) -> None:
-        """The job is gone from slurmctld's memory, though it had not ended."""
-        if job.stamp is not None and job.state.live:
-            _log.warning("slurmctld has lost a job", job=job.id)
-            self._keep_lost(job.stamp.id, job)
-
-    def _keep_lost(self, gang_id: str, job: Job) -> None:
-        if not job.state.ended:
-            known = self._lost.get(gang_id)
-            since = known.ended if known and known.id == job.id else time.time()
-            job = msgspec.structs.replace(job, state=JobState.LOST, ended=since)
-        if self._lost.get(gang_id) != job:
-            self._lost[gang_id] = job
-            self._touched(gang_id)
+        return next((record for record in found if not another(ours, record)), None)
 
     async def fresh(self, job_id: int) -> None:
         """Ask for the job's state unless it was told within the last second; all who ask meanwhile
@@ -412,13 +347,3 @@ class JobTable:
     def _mature(self, job: Job, now: float) -> bool:
         fresh = self._fresh_until.get(job.id, 0.0)
         return now > fresh - _FRESH_SECONDS + _REASON_AFTER_SECONDS
-
-
-def _another(ours: Job, told: Job) -> bool:
-    """Whether Slurm tells of another job of the same id: numbers come again when slurmctld has
-    lost its state. An answer without a stamp (accounting need not keep it) goes by the user."""
-    if ours.stamp is None:
-        return False
-    if told.stamp is not None:
-        return (told.stamp.id, told.stamp.first) != (ours.stamp.id, ours.stamp.first)
-    return bool(ours.user and told.user) and ours.user != told.user

@@ -6,6 +6,7 @@ from tests.simulation.mutants import Mutant
 
 _LIFECYCLE = "extender/domain/lifecycle.py"
 _JOBS = "extender/control/jobs.py"
+_BOOK = "extender/control/jobbook.py"
 _ACTIONS = "extender/control/actions.py"
 _LEASE = "extender/control/lease.py"
 _GANGS = "extender/control/gangs.py"
@@ -95,7 +96,7 @@ MUTANTS = (
     ),
     Mutant(
         "a number that comes again is the same job",
-        _JOBS,
+        _BOOK,
         "        return (told.stamp.id, told.stamp.first) != (ours.stamp.id, ours.stamp.first)\n",
         "        return False\n",
         ("held to the end", "foreign job", "nothing on silence", "one live job", "settles"),
