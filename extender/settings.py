@@ -10,14 +10,11 @@ that hold them. The file is written from the models below, and a test keeps it s
 from __future__ import annotations
 
 import os
-import shlex
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self
+from typing import Any, Literal, Self
 
 from pydantic import (
-    AfterValidator,
     BaseModel,
-    BeforeValidator,
     ConfigDict,
     Field,
     ValidationError,
@@ -25,63 +22,23 @@ from pydantic import (
 )
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
-from extender.domain.quantity import time_limit_minutes
-from extender.settings_text import Says, explain, read_yaml, reference, stray_variables
+from extender.settings_text import explain, read_yaml, reference, stray_variables
+from extender.settings_types import (
+    Command,
+    Name,
+    Number,
+    Seconds,
+    SlurmName,
+    Text,
+    TimeLimit,
+    Url,
+)
 
 PREFIX = "SLUICE_"
 
 
 class SettingsError(Exception):
     """The settings cannot be used. The text names every problem and is ready to print."""
-
-
-def _no_bool(value: object) -> object:
-    """YAML's ``yes`` is a bool, and Python's bool is an int: ``port: yes`` must not mean 1."""
-    if isinstance(value, bool):
-        raise ValueError("a number is wanted")
-    return value
-
-
-Number = Annotated[int, BeforeValidator(_no_bool)]
-Seconds = Annotated[float, BeforeValidator(_no_bool), Field(ge=0.1, le=600)]
-
-Text = Annotated[str, Field(min_length=1), Says("text, not empty")]
-Name = Annotated[
-    str,
-    Field(pattern=r"^[a-z0-9]([-a-z0-9.]{0,61}[a-z0-9])?$"),
-    Says("up to 63 small letters, digits, '-' and '.', a letter or digit first and last"),
-]
-SlurmName = Annotated[
-    str, Field(pattern=r"^[A-Za-z0-9_.-]+$"), Says("letters, digits, '_', '.' and '-'")
-]
-Url = Annotated[
-    str,
-    Field(pattern=r"^https?://[^\s/?#]+(/[^\s?#]*)?$"),
-    Says("http:// or https:// with host, port and maybe a path"),
-]
-
-
-def _time_limit(text: str) -> str:
-    if text:
-        time_limit_minutes(text)
-    return text
-
-
-TimeLimit = Annotated[
-    str,
-    AfterValidator(_time_limit),
-    Says("minutes, m:s, h:m:s, d-h, d-h:m, d-h:m:s, UNLIMITED or empty; not zero"),
-]
-
-
-def _split(value: object) -> object:
-    """A command in one line, as an environment variable gives it."""
-    return shlex.split(value) if isinstance(value, str) else value
-
-
-Command = Annotated[
-    list[Text], BeforeValidator(_split), Says("a list of texts, or one line as a shell splits it")
-]
 
 
 class Group(BaseModel):
