@@ -171,3 +171,44 @@ def test_jobs_are_deleted_and_made_again_at_once(site: Site, sluice: str) -> Non
         15,
         "the first Slurm job of each ended, the second as it should be",
     )
+
+
+def collect(site: Site, name: str) -> None:
+    """What the pod collector does a minute later with a pod whose node is gone."""
+    why = {
+        "type": "DisruptionTarget",
+        "status": "True",
+        "reason": "DeletionByPodGC",
+        "message": "PodGC: node no longer exists",
+    }
+    path = f"/api/v1/namespaces/{ML}/pods/{name}/status"
+    site.kube.patch(path, {"status": {"phase": "Failed", "conditions": [why]}})
+    site.delete(ML, "Pod", name, grace=0)
+
+
+@pytest.fixture
+def node_comes_back(site: Site) -> Iterator[str]:
+    """The name of a node that may be deleted."""
+    name = "node-05"
+    yield name
+    if site.kube.find(f"/api/v1/nodes/{name}") is None:
+        (node,) = (node for node in site.stack.nodes if node.name == name)
+        site.kube.create("/api/v1/nodes", site.stack.fabric.manifest(node))
+
+
+@pytest.mark.usefixtures("bystanders")
+def test_a_node_is_deleted_under_a_gang(site: Site, node_comes_back: str) -> None:
+    """Its pod goes with it, and the gang cannot be whole there: it starts anew elsewhere. Slurm has
+    the node still, and no gang is placed on it."""
+    gone = node_comes_back
+    site.submit(ML, indexed_job("train", 2))
+    before = site.bound(2, prefix="train")
+    (lost,) = (p for p in before if node_of(p) == gone)
+    site.kube.delete(f"/api/v1/nodes/{gone}")
+    collect(site, lost["metadata"]["name"])
+    site.gone(uids(before), seconds=90)
+    pods = site.bound(2, prefix="train", seconds=60)
+    assert gone not in map(node_of, pods)
+    assert site.states("train") == ["CANCELLED", "RUNNING"]
+    site.submit(ML, indexed_job("next", 9))
+    assert gone not in map(node_of, site.bound(9, prefix="next"))
