@@ -45,6 +45,7 @@ MUTANTS = (
         "    if not living and len(ranks) < tasks and not _some_have_ended(job, placed):\n",
         "    if False:\n",
         ("all or none",),
+        seeds=(65,),
     ),
     Mutant(
         "give the nodes back at deletionTimestamp",
@@ -79,6 +80,7 @@ MUTANTS = (
         "        leaving = tuple(Evict(p, why) for p in stranded)\n"
         "        return Decision(GangState.LOST, why, leaving)\n",
         ("nothing on silence",),
+        seeds=(87,),
     ),
     Mutant(
         "evict pods whose job Sluice gave back",
@@ -93,6 +95,7 @@ MUTANTS = (
         "    return (not living_on(gang, job), ",
         "    return (bool(living_on(gang, job)), ",
         ("nothing on silence", "held to the end"),
+        seeds=(167,),
     ),
     Mutant(
         "a number that comes again is the same job",
@@ -100,6 +103,7 @@ MUTANTS = (
         "        return (told.stamp.id, told.stamp.first) != (ours.stamp.id, ours.stamp.first)\n",
         "        return False\n",
         ("held to the end", "foreign job", "nothing on silence", "one live job", "settles"),
+        seeds=(391,),
     ),
     Mutant(
         "nothing is looked up when another begins to lead",
@@ -117,6 +121,7 @@ MUTANTS = (
         "        self._until = asked + self._duration - self._margin\n",
         "        self._until = asked + 10 * self._duration\n",
         ("one acts",),
+        seeds=(78,),
     ),
     Mutant(
         "a start is not saved",
@@ -161,6 +166,7 @@ MUTANTS = (
         "        if not pod.gated and names.JOB_ID not in pod.annotations:\n",
         "        if False:\n",
         ("in its allocation",),
+        seeds=(168,),
     ),
     Mutant(
         "pods of an ended job stay",
