@@ -9,6 +9,7 @@ machine): ``held`` is asked before every write, and only time decides.
 from __future__ import annotations
 
 import asyncio
+import math
 import time
 from collections.abc import Callable
 from datetime import UTC, datetime
@@ -83,7 +84,7 @@ class Lease:
         self._until = 0.0  # this replica leads till then (monotonic)
         self._known: _Lease | None = None
         self._version = ""  # last seen, and since when (monotonic)
-        self._changed = 0.0
+        self._changed = -math.inf
         self._problem = "the lease has not been read yet"
         self.gained: Callable[[], None] = lambda: None
 
@@ -143,7 +144,8 @@ class Lease:
         known = self._known
         holder = known.spec.holderIdentity if known else ""
         expired = self._clock() > self._changed + self._duration
-        if known is not None and holder not in ("", None, self._identity) and not expired:
+        given_back = known is not None and holder in ("", None)
+        if not (expired or given_back or holder == self._identity):  # also when it was deleted
             self._until = 0.0
             return
         asked = self._clock()

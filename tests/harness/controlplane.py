@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -37,6 +39,8 @@ class Ports:
     sluice_scheduler: int
     kwok: int
     sluice: int
+    sluice_second: int
+    sluice_second_scheduler: int
 
 
 class ControlPlane:
@@ -60,6 +64,7 @@ class ControlPlane:
         self._run_milliseconds = run_milliseconds
         self._sluice_user = sluice_user
         self._authority: Authority | None = None
+        self._scheduler_user = "scheduler"
 
     @property
     def authority(self) -> Authority:
@@ -97,14 +102,14 @@ class ControlPlane:
         kube = Kube(self.kubeconfig("admin"))
         if prepare is not None:
             prepare(kube)
-        user = "sluice" if prepare is not None else "scheduler"
+        self._scheduler_user = "sluice" if prepare is not None else "scheduler"
         children = [
             self._child(name, argv, f"{scheme}{local}:{port}/healthz")
             for name, argv, scheme, port in (
                 ("kube-controller-manager", self._kcm(), "https", self.ports.controller_manager),
-                ("default-scheduler", self._scheduler("default", "scheduler", None), "https",
+                ("default-scheduler", self._default_scheduler(), "https",
                  self.ports.default_scheduler),
-                ("sluice-scheduler", self._scheduler("sluice", user, CONFIG), "https",
+                ("sluice-scheduler", self._sluice_scheduler(), "https",
                  self.ports.sluice_scheduler),
                 ("kwok", self._kwok(), "http", self.ports.kwok),
             )
@@ -160,21 +165,57 @@ class ControlPlane:
             "--controllers=*,-nodeipam,-node-route-controller,-cloud-node-lifecycle-controller,-service-lb-controller",
         ]  # fmt: skip
 
-    def _scheduler(self, name: str, user: str, config: Path | None) -> list[str | Path]:
-        """A stock kube-scheduler, or one of ``config`` with kubeconfig and extender of this run."""
+    def _default_scheduler(self) -> list[str | Path]:
         content: dict[str, Any] = {
             "apiVersion": "kubescheduler.config.k8s.io/v1",
             "kind": "KubeSchedulerConfiguration",
             "leaderElection": {"leaderElect": False},
             "clientConnection": {"qps": CLIENT_QPS, "burst": CLIENT_BURST},
         }
-        if config is not None:
-            content = yaml.safe_load(config.read_text())
-            content["extenders"][0]["urlPrefix"] = f"http://127.0.0.1:{self.ports.sluice}/extender"
+        return self._scheduler("default", "scheduler", self.ports.default_scheduler, content)
+
+    def _sluice_scheduler(self) -> list[str | Path]:
+        """As it is shipped, but that it takes no part in an election: who loses one exits, and
+        nobody would start it again here."""
+        content = self._profile(self.ports.sluice)
+        content["leaderElection"]["leaderElect"] = False
+        return self._scheduler("sluice", self._scheduler_user, self.ports.sluice_scheduler, content)
+
+    def _profile(self, sluice: int) -> dict[str, Any]:
+        """The shipped configuration with the Sluice on that port as its extender."""
+        content: dict[str, Any] = yaml.safe_load(CONFIG.read_text())
+        content["extenders"][0]["urlPrefix"] = f"http://127.0.0.1:{sluice}/extender"
+        return content
+
+    @contextmanager
+    def electing_schedulers(self) -> Iterator[tuple[Child, Child]]:
+        """In place of Sluice's kube-scheduler two, not started yet, of which one acts, as in
+        deploy/: the first asks the first Sluice, the second the second."""
+        ports = {
+            "electing-first": (self.ports.sluice_scheduler, self.ports.sluice),
+            "electing-second": (self.ports.sluice_second_scheduler, self.ports.sluice_second),
+        }
+        pair = []
+        for name, (port, sluice) in ports.items():
+            argv = self._scheduler(name, self._scheduler_user, port, self._profile(sluice))
+            healthy = partial(_healthy, f"https://127.0.0.1:{port}/readyz")
+            pair.append(Child(self._run, f"{name}-scheduler", argv, ready=healthy))
+        alone = self.children["sluice-scheduler"]
+        alone.stop()
+        try:
+            yield pair[0], pair[1]
+        finally:
+            for child in pair:
+                child.stop()
+            alone.launch()
+
+    def _scheduler(
+        self, name: str, user: str, port: int, content: dict[str, Any]
+    ) -> list[str | Path]:
+        """A kube-scheduler with that configuration, and with the kubeconfig of that user."""
         content.setdefault("clientConnection", {})["kubeconfig"] = str(self.kubeconfig(user))
         path = self.directory / f"{name}-scheduler.yaml"
         path.write_text(yaml.safe_dump(content))
-        port = self.ports.sluice_scheduler if config else self.ports.default_scheduler
         return [
             self._programs.kube_scheduler, f"--config={path}", "--bind-address=127.0.0.1",
             f"--secure-port={port}", f"--cert-dir={self.directory}/{name}-scheduler", "--v=2",

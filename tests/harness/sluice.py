@@ -21,18 +21,22 @@ PROGRAM = ("-m", "extender")
 
 
 class Sluice:
-    """The service: `python -m extender serve`, always on the same port."""
+    """One replica of the service: `python -m extender serve`, always on the same port."""
 
-    def __init__(self, run: Run, port: int, settings: Mapping[str, Any]) -> None:
+    def __init__(
+        self, run: Run, port: int, settings: Mapping[str, Any], name: str = "sluice"
+    ) -> None:
+        """``name`` is that of its log and of its configuration file."""
         self.base_url = f"http://127.0.0.1:{port}"
-        self.config_file = run.directory / "sluice.yaml"
+        self.config_file = run.directory / f"{name}.yaml"
+        self._name = name
         self._run = run
         self._settings = deepcopy(dict(settings))
         self._child: Child | None = None
 
     @property
     def log(self) -> Path:
-        return self._run.directory / "logs" / "sluice.log"
+        return self._run.directory / "logs" / f"{self._name}.log"
 
     @property
     def child(self) -> Child:
@@ -64,7 +68,7 @@ class Sluice:
         self.config_file.write_text(yaml.safe_dump(content, sort_keys=False))
         self._child = Child(
             self._run,
-            "sluice",
+            self._name,
             [sys.executable, *program, "serve", "--config", self.config_file],
             env=os.environ | dict(env or {}),
             cwd=ROOT,

@@ -55,6 +55,7 @@ class Stack:
         self._control: ControlPlane | None = None
         self._slurm: Slurm | None = None
         self._sluice: Sluice | None = None
+        self._second: Sluice | None = None
         self._admin: Kube | None = None
         self._starting = ThreadPoolExecutor(2, thread_name_prefix="stack")
         self._closed = False
@@ -107,8 +108,13 @@ class Stack:
 
     @property
     def sluice(self) -> Sluice:
-        """The service; not started yet."""
+        """The service, which the stack's kube-scheduler asks; not started yet."""
         return _there(self._sluice)
+
+    @property
+    def second(self) -> Sluice:
+        """Another replica of it; not started yet."""
+        return _there(self._second)
 
     @property
     def control(self) -> ControlPlane:
@@ -196,8 +202,8 @@ class Stack:
 
     def _stats(self) -> dict[str, process.Stat]:
         children = dict(self.control.children)
-        if self.sluice.alive:
-            children["sluice"] = self.sluice.child
+        replicas = {"sluice": self.sluice, "sluice-second": self.second}
+        children |= {name: sluice.child for name, sluice in replicas.items() if sluice.alive}
         ours = {name: stat for name, child in children.items() if (stat := child.stat())}
         inside = self.slurm.container.stats()
         names = ("slurmctld", "slurmdbd", "slurmrestd", "mariadbd")
@@ -233,7 +239,10 @@ class Stack:
         for part in parts:
             if part.done():
                 part.result()
-        self._sluice = Sluice(self.run, ports.sluice, self._settings(ports, self._slurm, settings))
+        self._sluice, self._second = (
+            Sluice(self.run, port, self._settings(port, self._slurm, settings), name)
+            for name, port in (("sluice", ports.sluice), ("sluice-second", ports.sluice_second))
+        )
 
     def _start_kubernetes(self, control: ControlPlane, deploy: bool) -> None:
         self._admin = control.start(manifests.apply_deploy if deploy else None)
@@ -241,9 +250,9 @@ class Stack:
         if deploy:
             wait_for(lambda: manifests.gate_works(self.admin), 20, "the admission policies")
 
-    def _settings(self, ports: Ports, slurm: Slurm, settings: dict[str, Any]) -> dict[str, Any]:
+    def _settings(self, port: int, slurm: Slurm, settings: dict[str, Any]) -> dict[str, Any]:
         ours = {
-            "http": {"host": "127.0.0.1", "port": ports.sluice},
+            "http": {"host": "127.0.0.1", "port": port},
             "kubernetes": {"kubeconfig": str(self.kubeconfig("sluice"))},
             "slurm": {
                 "url": slurm.rest_url,
@@ -262,8 +271,8 @@ class Stack:
             if self._slurm is not None and self.keep_logs:
                 with suppress(Exception):
                     self._slurm.save_logs(self.directory / "logs")
-            if self._sluice is not None:
-                self._sluice.stop()
+            for sluice in filter(None, (self._sluice, self._second)):
+                sluice.stop()
             self.run.end_processes(STOP_SECONDS)
             self._starting.shutdown(wait=True, cancel_futures=True)
             self.run.end_processes(STOP_SECONDS)  # what was being started meanwhile

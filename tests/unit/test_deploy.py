@@ -276,9 +276,10 @@ def test_kube_scheduler_waits_for_slurm_and_evicts_nobody() -> None:
 
 def test_its_files_are_where_the_settings_look(monkeypatch: pytest.MonkeyPatch) -> None:
     for variable_ in container("sluice")["env"]:
-        monkeypatch.setenv(variable_["name"], variable_["value"])
+        monkeypatch.setenv(variable_["name"], variable_.get("value", "sluice-0"))
     settings = load(CONFIG / "sluice.yaml")
     assert settings.http.host == "0.0.0.0"
+    assert settings.lease.identity == "sluice-0"
     token = Path(settings.slurm.token_file)
     mounts = {m["name"]: m["mountPath"] for m in container("sluice")["volumeMounts"]}
     assert mounts["slurm-token"] == str(token.parent)
@@ -312,9 +313,40 @@ def test_containers_have_no_privileges(name: str) -> None:
     assert {"livenessProbe", "readinessProbe", "startupProbe"} <= set(container(name))
 
 
-def test_one_of_it_at_a_time() -> None:
+# Two of it
+
+
+def test_one_is_there_whatever_happens_to_the_other() -> None:
     spec = find("Deployment", "sluice")["spec"]
-    assert (spec["replicas"], spec["strategy"]) == (1, {"type": "Recreate"})
+    assert spec["replicas"] == 2
+    assert spec["strategy"]["rollingUpdate"]["maxUnavailable"] == 0
+    budget = find("PodDisruptionBudget", "sluice")["spec"]
+    assert (budget["minAvailable"], budget["selector"]) == (1, spec["selector"])
+    (spread,) = pod()["topologySpreadConstraints"]
+    assert spread["labelSelector"] == spec["selector"]
+    assert spread["topologyKey"] == "kubernetes.io/hostname"
+
+
+def test_each_is_a_name_in_the_lease_that_outlives_a_restart() -> None:
+    (identity,) = (e for e in container("sluice")["env"] if e["name"] == "SLUICE_LEASE__IDENTITY")
+    assert identity["valueFrom"] == {"fieldRef": {"fieldPath": "metadata.name"}}
+    assert Settings().lease.enabled is True
+
+
+def test_each_election_has_a_lease_of_its_own_that_it_may_write() -> None:
+    election = scheduler_configuration()["leaderElection"]
+    assert election["leaderElect"] is True
+    ours, theirs = Settings().lease, (election["resourceNamespace"], election["resourceName"])
+    assert theirs not in {(ours.namespace, ours.name), ("kube-system", "kube-scheduler")}
+    role = find("Role", "sluice-lease")
+    assert {ours.namespace, theirs[0]} == {role["metadata"]["namespace"]}
+    create, use = role["rules"]
+    assert create == {
+        "apiGroups": ["coordination.k8s.io"],
+        "resources": ["leases"],
+        "verbs": ["create"],
+    }
+    assert (use["resourceNames"], use["verbs"]) == ([ours.name, theirs[1]], ["get", "update"])
 
 
 # Kustomize

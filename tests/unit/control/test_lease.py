@@ -177,3 +177,29 @@ async def test_who_leaves_in_good_order_lets_the_next_begin_at_once(world: Repli
     await a.release()
     await world.turn(b)
     assert (a.held, b.held) == (False, True)
+
+
+async def test_a_lease_that_was_deleted_is_no_invitation(world: Replicas) -> None:
+    """The leader, which still leads, makes another before the next would."""
+    a, b = world.replica("a"), world.replica("b")
+    await world.turn(a)
+    await world.turn(b)
+    world.api.stored = None
+    await world.turn(b)
+    assert (a.held, b.held) == (True, False)
+    await world.turn(a)  # its renewal is refused
+    await world.turn(a)
+    await world.turn(b)
+    assert (a.held, b.held, world.api.holder) == (True, False, "a")
+
+
+async def test_a_lease_that_was_deleted_is_made_anew_when_the_leader_has_died(
+    world: Replicas,
+) -> None:
+    a, b = world.replica("a"), world.replica("b")
+    await world.turn(a)
+    await world.turn(b)
+    world.api.stored = None
+    world.clock.now += DURATION + 0.1
+    await world.turn(b)
+    assert (b.held, world.api.holder) == (True, "b")
