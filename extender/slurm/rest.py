@@ -116,11 +116,7 @@ class RestSlurm:
             "read job states",
             params=[("job_id", str(job_id)) for job_id in ids],
         )
-        return {
-            int(entry.job_id): reading.state(entry.state)
-            for entry in answer.jobs or ()
-            if str(entry.job_id).isdigit()  # "12_3", "12_[4-9]": external jobs are no arrays
-        }
+        return {int(entry.job_id): reading.state(entry.state) for entry in answer.jobs or ()}
 
     async def job(self, job_id: int) -> Job | None:
         """8 kB, and 3.4 kB more for each node of 16 cores that the job holds: 24 ms for 256 nodes.
@@ -133,8 +129,7 @@ class RestSlurm:
             if error.code == errors.NO_SUCH_JOB:
                 return None
             raise
-        found = (reading.job(info) for info in answer.jobs or ())
-        return next((job for job in found if not self._foreign(job)), None)
+        return next((reading.job(info) for info in answer.jobs or ()), None)
 
     async def jobs(self) -> Sequence[Job]:
         """The list without allocations, then one call for each running job of ours: the
@@ -143,7 +138,7 @@ class RestSlurm:
             "GET", "jobs/", wire.Jobs, "list jobs", params=[("flags", "ALL")], long=True
         )
         listed = [reading.job(info) for info in answer.jobs or () if reading.accepted(info)]
-        ours = [job for job in listed if job.smudged or (job.stamp and not self._foreign(job))]
+        ours = [job for job in listed if job.smudged or _cluster_of(job) == self._cluster]
         read = await asyncio.gather(*(self._with_shares(job) for job in ours))
         return [job for job in read if job is not None]
 
@@ -161,12 +156,7 @@ class RestSlurm:
             service="slurmdb",
         )
         records = [reading.recorded(record) for record in answer.jobs or ()]
-        ours = (job for job in records if not self._foreign(job))
-        return sorted(ours, key=lambda job: -job.submitted)
-
-    def _foreign(self, job: Job) -> bool:
-        """The job is another Sluice's: gangs of two clusters may have one id."""
-        return job.stamp is not None and job.stamp.sluice != self._cluster
+        return sorted(records, key=lambda job: -job.submitted)
 
     async def mark(self, job_id: int, stamp: Stamp, nodes: Sequence[str] = ()) -> None:
         await self._restd.call(
@@ -245,3 +235,7 @@ class RestSlurm:
                 body=wire.NodeCreation(line),
                 long=True,
             )
+
+
+def _cluster_of(job: Job) -> str:
+    return job.stamp.sluice if job.stamp else ""

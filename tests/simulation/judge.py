@@ -45,7 +45,7 @@ class Judge:
         self._bind_known: set[tuple[int, str]] = set()
 
     def broken(self, invariant: str, what: str) -> None:
-        if self.violation is None:
+        if self.violation is None and not self._world.void:
             self.violation = Violation(invariant, what, self._world.now)
             self._world.say("INVARIANT", "%s: %s", invariant, what)
             self._world.timeline.stopped = True

@@ -64,13 +64,13 @@ MUTANTS = (
         ("no orphan", "settles"),
     ),
     Mutant(
-        "no answer means that the jobs have ended",
+        "no answer means that the job has ended",
         _JOBS,
-        "            states = await self._slurm.states(asked)\n",
-        "            try:\n"
-        "                states = await self._slurm.states(asked)\n"
-        "            except SlurmUnavailable:\n"
-        "                states = dict.fromkeys(asked, JobState.CANCELLED)\n",
+        "        job = await self._slurm.job(job_id)\n",
+        "        try:\n"
+        "            job = await self._slurm.job(job_id)\n"
+        "        except SlurmUnavailable:\n"
+        "            job = before and msgspec.structs.replace(before, state=JobState.CANCELLED)\n",
         ("nothing on silence",),
     ),
     Mutant(

@@ -46,13 +46,7 @@ class HttpPort(RestSlurm):
 
     async def submit(self, request: JobRequest) -> int:
         self._world.judge.submitting(self._replica, request)
-        try:
-            job_id = await super().submit(request)
-        except SlurmUnsent:
-            raise
-        except SlurmUnavailable:
-            self._replica.unanswered[request.stamp.id] = self._world.now
-            raise
+        job_id = await super().submit(request)
         if (job := self._world.slurm.jobs.get(job_id)) is not None:
             job.acked_to.add(self._replica)
         return job_id
@@ -79,6 +73,9 @@ class Restd(httpx.AsyncBaseTransport):
         except SlurmRefused as error:
             return _failed(404 if error.code == 2017 else 422, error.code, str(error))
         except SlurmUnavailable as error:
+            if what == "submit":
+                asked = _request(msgspec.json.decode(request.content)["job"])
+                self._replica.unanswered[asked.stamp.id] = self._world.now
             return self._silence(request, what, str(error))
         return httpx.Response(200, json={**write(answer), "errors": [], "warnings": []})
 
@@ -124,6 +121,7 @@ class Restd(httpx.AsyncBaseTransport):
         match = _NAMED.match(path)
         assert match, f"{method} {path} is not modelled"
         job_id = int(match[1])
+        meant = ctld.jobs.get(job_id)
         if service == "slurmdb":
             return "history", lambda: ctld.recorded(job_id), self._history
         if method == "GET":
@@ -131,19 +129,18 @@ class Restd(httpx.AsyncBaseTransport):
         if method == "DELETE":
             return (
                 "end",
-                lambda: port.find_end(job_id, JobState.CANCELLED),
+                lambda: port.find_end(job_id, JobState.CANCELLED, meant),
                 lambda _: {"status": []},
             )
         if "admin_comment" not in body:
             return "mark", lambda: None, lambda _: {}
         stamp = msgspec.json.decode(body["admin_comment"], type=Stamp)
         nodes = body.get("required_nodes", ())
-        return "mark", lambda: port.find_mark(job_id, stamp, nodes), lambda _: {}
+        return "mark", lambda: port.find_mark(job_id, stamp, nodes, meant), lambda _: {}
 
     # -- answers ------------------------------------------------------------------------------
 
     def _states(self, told: dict[int, tuple[JobTruth, JobState]]) -> Body:
-        self._port.tell(told.values())
         return {"jobs": [{"job_id": str(i), "state": [s]} for i, (_, s) in told.items()]}
 
     def _everybodys(self) -> tuple[float, list[tuple[JobTruth, Job]]]:
@@ -162,7 +159,7 @@ class Restd(httpx.AsyncBaseTransport):
         return told
 
     def _job(self, told: tuple[JobTruth, Job]) -> Body:
-        self._port.tell([(told[0], told[1].state)], whole=True)
+        self._port.tell([(told[0], told[1].state)])
         return {"jobs": [_info(told[1], detail=True)]}
 
     def _history(self, told: list[tuple[JobTruth, Job]]) -> Body:

@@ -69,7 +69,6 @@ class Port:
         told: dict[int, tuple[JobTruth, JobState]] = await self.call(
             "states", lambda: self.find_states(asked)
         )
-        self.tell(told.values())
         return {job_id: state for job_id, (_, state) in told.items()}
 
     def find_states(self, ids: list[int]) -> dict[int, tuple[JobTruth, JobState]]:
@@ -80,7 +79,7 @@ class Port:
         told: tuple[JobTruth, Job] | None = await self.call("job", lambda: self.find_job(job_id))
         if told is None:
             return None
-        self.tell([(told[0], told[1].state)], whole=True)
+        self.tell([(told[0], told[1].state)])
         return told[1]
 
     def find_job(self, job_id: int) -> tuple[JobTruth, Job] | None:
@@ -91,7 +90,7 @@ class Port:
         """As the adapter does it: only stamped jobs of this cluster, none that was refused."""
         at, told = await self.call("jobs", self._jobs)
         self._replica.listed_at = at
-        self.tell(((job, one.state) for job, one in told), whole=True)
+        self.tell((job, one.state) for job, one in told)
         return [one for _, one in told]
 
     def _jobs(self) -> tuple[float, list[tuple[JobTruth, Job]]]:
@@ -112,10 +111,15 @@ class Port:
         return [one for _, one in told]
 
     async def mark(self, job_id: int, stamp: Stamp, nodes: Sequence[str] = ()) -> None:
-        await self.call("mark", lambda: self.find_mark(job_id, stamp, nodes))
+        meant = self._ctld.jobs.get(job_id)
+        await self.call("mark", lambda: self.find_mark(job_id, stamp, nodes, meant))
 
-    def find_mark(self, job_id: int, stamp: Stamp, nodes: Sequence[str]) -> None:
+    def find_mark(
+        self, job_id: int, stamp: Stamp, nodes: Sequence[str], meant: JobTruth | None
+    ) -> None:
+        """``meant`` had the number when the call was sent."""
         job = self._ctld.jobs.get(job_id)
+        self._given_away(job, meant)
         if job is None:
             raise SlurmRefused(f"Slurm refused to mark job {job_id}: Invalid job id", 2017)
         if job.state.ended:
@@ -126,14 +130,23 @@ class Port:
         self._ctld.mark(job, stamp, nodes)
 
     async def end(self, job_id: int) -> None:
-        await self.call("end", lambda: self.find_end(job_id, JobState.CANCELLED))
+        meant = self._ctld.jobs.get(job_id)
+        await self.call("end", lambda: self.find_end(job_id, JobState.CANCELLED, meant))
 
     async def finish(self, job_id: int, exit_code: int, comment: str = "") -> None:  # noqa: ARG002
         state = JobState.FAILED if exit_code else JobState.COMPLETED
-        await self.call("finish", lambda: self.find_end(job_id, state))
+        meant = self._ctld.jobs.get(job_id)
+        await self.call("finish", lambda: self.find_end(job_id, state, meant))
 
-    def find_end(self, job_id: int, state: JobState) -> None:
+    def _given_away(self, job: JobTruth | None, meant: JobTruth | None) -> None:
+        """A number that came to another job while a write to it was under way: nothing can tell
+        the two apart, and the schedule ends."""
+        if job is not None and job is not meant:
+            self._world.timeline.stopped = self._world.void = True
+
+    def find_end(self, job_id: int, state: JobState, meant: JobTruth | None) -> None:
         job = self._ctld.jobs.get(job_id)
+        self._given_away(job, meant)
         if job is None or job.state.ended:
             return
         if job.state is not JobState.RUNNING:
@@ -153,10 +166,11 @@ class Port:
     async def create_nodes(self, specs: Sequence[NodeSpec]) -> None:
         await self.call("create", lambda: self._ctld.create(specs))
 
-    def tell(self, told: Iterable[tuple[JobTruth, JobState]], whole: bool = False) -> None:
-        """The replica learns that a job runs no more: nothing is to be bound for it."""
+    def tell(self, told: Iterable[tuple[JobTruth, JobState]]) -> None:
+        """The replica learns from an answer that has the whole job where it runs, or that it runs
+        no more: nothing is to be bound for it. (The light poll says numbers, which come again.)"""
         for job, state in told:
-            if whole and state is JobState.RUNNING:
+            if state is JobState.RUNNING:
                 self._replica.runs_told[job] = job.runs
             fell = state is job.state is JobState.PENDING and job.runs
             if state.ended or fell:

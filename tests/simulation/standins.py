@@ -12,6 +12,7 @@ import random
 import sys
 import time
 import traceback
+import warnings
 from collections.abc import Iterator
 from types import ModuleType
 from typing import Any
@@ -72,6 +73,8 @@ def installed() -> Iterator[None]:
         wrapper_class=structlog.make_filtering_bound_logger(logging.ERROR),
         cache_logger_on_first_use=True,
     )
+    # A process that is killed leaves coroutines that had not begun to run.
+    warnings.filterwarnings("ignore", message="coroutine .* was never awaited")
     undo: list[tuple[ModuleType, str, object]] = []
     for name, module in sorted(sys.modules.items()):
         if name.split(".")[0] != "extender":

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from extender.domain import wellknown as names
 from extender.domain.model import GangKind, JobRequest, JobState, Namespace, Node, Stamp
 from extender.slurm.port import Slurm
-from tests.simulation import known, standins
+from tests.simulation import standins
 from tests.simulation.clock import EPOCH, Timeline
 from tests.simulation.controllers import Kubelet, Scheduler, Workloads
 from tests.simulation.faults import Faults
@@ -375,9 +375,6 @@ class World:
             memory_mib_per_task=1024,
             gpus_per_task=self.plan.nodes[0][1],
         )
-        if known.FOREIGN_NUMBER:
-            used = [job.id for job in self.slurm.ever]
-            self.slurm.next_id = max([self.slurm.next_id, *(number + 1 for number in used)])
         job = self.slurm.submit(request, stamp if self.coin() else None)
         self.timeline.after(seconds, self._end_foreign, job)
 
