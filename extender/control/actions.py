@@ -161,7 +161,10 @@ class Actions:
         if job.stamp is not None:
             outcome = f"{action.why}{code}"[:200]
             stamp = msgspec.structs.replace(job.stamp, started=True, outcome=outcome)
-            await self._stamp(job, stamp)
+            try:
+                await self._stamp(job, stamp)
+            except SlurmRefused as error:  # nodes are not to be held for want of a word about it
+                _log.warning("outcome not written", job=job.id, why=str(error))
         if not self._jobs.has(job):
             return  # as above
         if action.finished:

@@ -86,6 +86,7 @@ class GangLoop:
             if not any(job.state.live for job in self._jobs.of_gang(gang_id)):
                 self._jobs.unanswered(gang_id)
         self._jobs.doubt()
+        self._failures.clear()
         self.touch_all()
 
     async def run(self) -> None:
@@ -161,18 +162,20 @@ class GangLoop:
             time.time(),
             certain=self._jobs.sure_of(gang_id) and self._may_submit(),
         )
-        if not self._lease.held:
+        if self._lease.held:
+            await self._lead(gang, self._held_back(gang, decision))
+        else:
             await self._stand_by(gang, decision)
-            return
-        decision = self._held_back(gang, decision)
-        self._record(gang, decision)
-        if decision.actions:
-            await self._act(gang, decision)
-        elif decision.again_in > 0:
-            self._later(gang_id, decision.again_in)
         over = not any(job.state.live for job in self._jobs.of_gang(gang_id))
         if over and not gang.pods and gang_id not in self._cluster.workloads:
             self._forget(gang_id)
+
+    async def _lead(self, gang: Gang, decision: Decision) -> None:
+        self._record(gang, decision)
+        if decision.actions and self._jobs.certain:  # else its job may be as it was before we led
+            await self._act(gang, decision)
+        elif decision.again_in > 0:
+            self._later(gang.id, decision.again_in)
 
     async def _stand_by(self, gang: Gang, decision: Decision) -> None:
         """Know as much as the leader does, to answer kube-scheduler: which jobs have started."""

@@ -13,6 +13,8 @@ import structlog
 
 from extender.domain.model import Job, JobState
 
+_TRACE_SECONDS = 5.0
+_TRACE_MOST_SECONDS = 320.0
 _log = structlog.get_logger(__name__)
 
 
@@ -24,6 +26,7 @@ class JobBook:
         self._jobs: dict[int, Job] = {}
         self._by_gang: dict[str, set[int]] = {}
         self._lost: dict[str, Job] = {}  # by gang: no longer slurmctld's
+        self._traces: dict[str, tuple[float, float]] = {}  # gang -> when again (monotonic), pause
 
     # -- readings ---------------------------------------------------------------------------
 
@@ -60,13 +63,14 @@ class JobBook:
         self._jobs[job.id] = job
         self._by_gang.setdefault(job.stamp.id, set()).add(job.id)
         if before is None or before.state is not job.state:
-            self._news(job.id)
+            self.soon(job.id)
         if before != job:
             self._touched(job.stamp.id)
 
     def forget(self, gang_id: str) -> None:
         """The gang is gone and its jobs have ended."""
         self._lost.pop(gang_id, None)
+        self._traces.pop(gang_id, None)
         for job_id in self._by_gang.pop(gang_id, ()):
             self._drop(job_id)
 
@@ -85,7 +89,17 @@ class JobBook:
             _log.warning("slurmctld has lost a job", job=job.id)
             self._keep_lost(job.stamp.id, job)
 
+    def _may_trace(self, gang_id: str) -> bool:
+        """Whether it is time to ask for a job of the gang of which nothing is known."""
+        now = time.monotonic()
+        due, pause = self._traces.get(gang_id, (0.0, _TRACE_SECONDS))
+        if now < due:
+            return False
+        self._traces[gang_id] = now + pause, min(pause * 2, _TRACE_MOST_SECONDS)
+        return True
+
     def _keep_lost(self, gang_id: str, job: Job) -> None:
+        self._traces.pop(gang_id, None)
         if not job.state.ended:
             known = self._lost.get(gang_id)
             since = known.ended if known and known.id == job.id else time.time()
@@ -94,8 +108,8 @@ class JobBook:
             self._lost[gang_id] = job
             self._touched(gang_id)
 
-    def _news(self, job_id: int) -> None:
-        """A job is new, or in another state."""
+    def soon(self, job_id: int) -> None:
+        """A job is new, or in another state: more is to be expected of it."""
 
     def _dropped(self, job_id: int) -> None:
         """A job is no longer in the book."""

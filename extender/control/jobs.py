@@ -118,9 +118,6 @@ class JobTable(JobBook):
         self._fresh_until[job_id] = time.monotonic() + _FRESH_SECONDS
         self._wake.set()
 
-    def _news(self, job_id: int) -> None:
-        self.soon(job_id)
-
     def _dropped(self, job_id: int) -> None:
         self._fresh_until.pop(job_id, None)
         self._looked_at.pop(job_id, None)
@@ -158,7 +155,10 @@ class JobTable(JobBook):
 
     async def trace(self, job_id: int, gang_id: str) -> None:
         """Find out what became of a job of the gang that is in no list: it has ended, or slurmctld
-        has lost it. Where accounting has no record, nothing is known."""
+        has lost it. Where accounting has no record, nothing is known, and it is asked more and more
+        seldom."""
+        if not self._may_trace(gang_id):
+            return
         for record in await self._slurm.history(job_id):
             if record.stamp is not None and record.stamp.id == gang_id:
                 self._keep_lost(gang_id, record)

@@ -11,6 +11,7 @@ from extender.domain import wellknown as names
 from extender.domain.model import Gang, GangKind, Namespace, Pod, Workload
 
 _DIGITS = re.compile(r"([0-9]{1,4000})")  # int() takes 4,300 digits at the most
+_MOST_NAME_BYTES = 200  # it stands twice in the stamp, for which Slurm may have room for 1,024
 _STATEFUL_INDEX = "apps.kubernetes.io/pod-index"
 
 
@@ -127,6 +128,11 @@ def _rank_order(pod: Pod) -> tuple[int, tuple[tuple[int, int, str], ...], float]
 
 
 def _declared_size(gang: str, pods: tuple[Pod, ...]) -> tuple[int, str]:
+    if not gang.isprintable() or len(gang.encode()) > _MOST_NAME_BYTES:
+        return 0, (
+            f"annotation {names.GANG} of {len(gang)} characters is no name for a gang: write at "
+            f"most {_MOST_NAME_BYTES} bytes of printable text"
+        )
     texts = sorted({p.annotations.get(names.GANG_SIZE, "") for p in pods})
     if len(texts) > 1:
         listed = ", ".join(repr(t) if t else "none" for t in texts)

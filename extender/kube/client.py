@@ -153,7 +153,10 @@ class KubeClient:
         if content_type:
             headers["Content-Type"] = content_type
         if self._configuration.api_key:
-            token = await self._configuration.get_api_key_with_prefix("BearerToken")
+            try:
+                token = await self._configuration.get_api_key_with_prefix("BearerToken")
+            except (kube_config.ConfigException, OSError) as error:
+                raise KubeUnavailable(f"no token for the API server: {_named(error)}") from error
             if token:
                 headers["Authorization"] = token
         return headers

@@ -194,8 +194,8 @@ MUTANTS = (
     Mutant(
         "jobs of other clusters are ours",
         "extender/slurm/rest.py",
-        "if job.smudged or _cluster_of(job) == self._cluster]",
-        "if job.stamp]",
+        "return job.stamp is not None and job.stamp.sluice != self._cluster",
+        "return False",
         ("foreign job",),
         wiring="http",
     ),

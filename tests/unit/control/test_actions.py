@@ -132,6 +132,21 @@ async def test_a_stranger_that_was_allocated_is_left_out_the_next_time(world: Wo
     assert world.excluded() == [[], ["ghost"]]
 
 
+async def test_a_stamp_that_is_refused_does_not_keep_the_nodes(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A site's job_submit plugin may forbid changes, and its limits may be narrower."""
+    await world.actions.carry_out(GANG, [SUBMIT])
+    (live,) = world.jobs.live()
+
+    async def refused(*_: Any) -> None:
+        raise SlurmRefused("admin_comment is too long")
+
+    monkeypatch.setattr(world.slurm, "mark", refused)
+    await world.actions.carry_out(GANG, [End(live, 0, "its pods are gone")])
+    assert world.jobs.live() == []
+
+
 async def test_other_refusals_are_not_repeated(world: World) -> None:
     world.cluster.namespace_seen(Namespace("ml", {}, {names.USER: "alice", names.ACCOUNT: "no"}))
     with pytest.raises(ExceptionGroup) as failed:

@@ -14,7 +14,7 @@ from extender.control.cluster import Cluster
 from extender.control.gangs import GangLoop
 from extender.control.jobs import JobTable
 from extender.control.journal import Journal
-from extender.control.lease import Alone
+from extender.control.lease import Alone, Leadership
 from extender.control.reports import Reports
 from extender.domain.decision import Action, GangState
 from extender.domain.grace import Limits
@@ -36,7 +36,13 @@ class Failing:
         raise ExceptionGroup("actions failed", [self.error])
 
 
-def world(error: Exception, *known: Job) -> tuple[GangLoop, Journal, Failing]:
+class StandsBy:
+    held, status = False, "stands by"
+
+
+def world(
+    error: Exception, *known: Job, lease: Leadership | None = None
+) -> tuple[GangLoop, Journal, Failing]:
     loop = GangLoop(settle_seconds=0)
     cluster = Cluster("sluice", loop.touch)
     cluster.namespace_seen(Namespace("ml"))
@@ -62,7 +68,9 @@ def world(error: Exception, *known: Job) -> tuple[GangLoop, Journal, Failing]:
         event_interval_seconds=60,
         limits=lambda: Limits(kill_wait=30),
     )
-    loop.wire(cluster, jobs, journal, cast(Actions, actions), reports, lambda: True, Alone())
+    loop.wire(
+        cluster, jobs, journal, cast(Actions, actions), reports, lambda: True, lease or Alone()
+    )
     return loop, journal, actions
 
 
@@ -101,3 +109,30 @@ async def test_a_refused_submit_is_told() -> None:
     last = journal.last("train-uid")
     assert last is not None
     assert (last.state, last.reason) == (GangState.INVALID, "no such account")
+
+
+async def test_nothing_is_written_by_what_was_known_before_it_led() -> None:
+    """What the leader before it wrote into the stamps, as why it ended a job, shows in a list."""
+    live = job(JobState.RUNNING, share("n0"), share("n1"), stamp=stamp(2))
+    loop, _, actions = world(KubeError(422, "Invalid", "no"), live)
+    loop.begin()
+    await running_for(loop, 0.1)
+    assert actions.asked == 0
+    loop._jobs._doubts = 0
+    loop.touch_all()
+    await running_for(loop, 0.1)
+    assert actions.asked == 1
+
+
+async def test_who_stands_by_keeps_nothing_of_gangs_that_are_gone() -> None:
+    over = job(JobState.CANCELLED, stamp=stamp(2))
+    loop, journal, _ = world(KubeError(422, "Invalid", "no"), over, lease=StandsBy())
+    loop.touch("train-uid")
+    await running_for(loop, 0.05)
+    assert journal.last("train-uid")
+    for i in range(2):
+        loop._cluster.pod_gone(pod(i))
+    loop._cluster.workload_gone(workload(2))
+    await running_for(loop, 0.05)
+    assert loop._jobs.gang_ids() == []
+    assert (journal._last, journal._steps) == ({}, {})

@@ -173,3 +173,12 @@ def test_a_job_that_is_made_smaller_says_what_to_do() -> None:
 def test_a_pod_that_was_put_on_a_node_is_not_slurms() -> None:
     assert not opted_in(pod(0, gates=(), node="n0"), Namespace("ml", MANAGED), "sluice")
     assert opted_in(placed(0, "n0", node="n0"), Namespace("ml", MANAGED), "sluice")
+
+
+@pytest.mark.parametrize("name", ["r" * 201, "ring\n", "ü" * 101])
+def test_a_name_that_has_no_room_in_a_stamp_is_refused(name: str) -> None:
+    """A job could be submitted whose stamp cannot take the reason for its end."""
+    named = {names.GANG: name, names.GANG_SIZE: "1"}
+    assert "no name for a gang" in formed(pod(None, annotations=named)).problem
+    named = {names.GANG: "r" * 200, names.GANG_SIZE: "1"}
+    assert formed(pod(None, annotations=named)).problem == ""
