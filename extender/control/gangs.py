@@ -31,6 +31,8 @@ _RETRY_MOST_SECONDS = 60.0
 _REFUSED_SECONDS = 30.0
 _REFUSED_MOST_SECONDS = 600.0
 _SWEEP_SECONDS = 10.0
+_PREDECESSOR_SECONDS = 3.0
+"""How long what another replica had sent may still land: it stopped a second before at least."""
 
 
 class _Refused(Struct):
@@ -84,7 +86,7 @@ class GangLoop:
         without a job is not submitted before that is out of the question."""
         for gang_id in self._cluster.gang_ids():
             if not any(job.state.live for job in self._jobs.of_gang(gang_id)):
-                self._jobs.unanswered(gang_id)
+                self._jobs.unanswered(gang_id, _PREDECESSOR_SECONDS)
         self._jobs.doubt()
         self._failures.clear()
         self.touch_all()

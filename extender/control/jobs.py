@@ -102,11 +102,11 @@ class JobTable(JobBook):
         self.problem = "the list of jobs is being read again"
         self._relist()
 
-    def unanswered(self, gang_id: str) -> None:
+    def unanswered(self, gang_id: str, seconds: float = _LANDING_SECONDS) -> None:
         """A submit may have been carried out or not, or may be carried out still: the gang is not
         submitted again before a list shows its job, or one read well after Slurm has recovered
         does not."""
-        self._unanswered[gang_id] = time.monotonic() + _LANDING_SECONDS
+        self._unanswered[gang_id] = time.monotonic() + seconds
         self._relist()
 
     def _relist(self) -> None:

@@ -28,7 +28,7 @@ MUTANTS = (
     Mutant(
         "a submit without an answer did not happen",
         _JOBS,
-        "        self._unanswered[gang_id] = time.monotonic() + _LANDING_SECONDS\n",
+        "        self._unanswered[gang_id] = time.monotonic() + seconds\n",
         "",
         ("one live job",),
     ),
