@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterable, Iterator
 
 import msgspec
@@ -12,6 +13,8 @@ from extender.domain.model import Gang, GangKind, Namespace, Node, Pod, Workload
 from extender.domain.wellknown import GATE, JOB_ID
 
 _FITS = 256  # kept at the most
+_GONE_SECONDS = 3600.0
+"""How long it is kept when a node went."""
 
 
 class Cluster:
@@ -27,6 +30,8 @@ class Cluster:
         self.workloads: dict[str, Workload] = {}  # by uid
         self.namespaces: dict[str, Namespace] = {}
         self.nodes: dict[str, Node] = {}
+        self._gone: dict[str, float] = {}  # node -> since when
+        self._began = time.time()
         self._uids: dict[tuple[str, str], str] = {}  # (namespace, name) -> pod uid
         self._member: dict[str, Membership] = {}  # pod uid -> its gang
         self._gangs: dict[str, dict[str, Pod]] = {}  # gang id -> pod uid -> pod
@@ -96,11 +101,15 @@ class Cluster:
 
     def node_seen(self, node: Node) -> None:
         self._fits.clear()
+        self._gone.pop(node.name, None)
         self.nodes[node.name] = node
 
     def node_gone(self, node: Node) -> None:
         self._fits.clear()
-        self.nodes.pop(node.name, None)
+        now = time.time()
+        self._gone = {n: at for n, at in self._gone.items() if now - at < _GONE_SECONDS}
+        if self.nodes.pop(node.name, None):
+            self._gone[node.name] = now
 
     # -- what Sluice itself did -------------------------------------------------------------
 
@@ -138,6 +147,10 @@ class Cluster:
             return None
         member = self._member[next(iter(pods))]
         return form(member, pods.values(), self.workloads.get(gang_id))
+
+    def gone_since(self, node: str) -> float:
+        """When a managed node was there last, at the earliest when this replica was started."""
+        return self._gone.get(node, self._began)
 
     def gang_ids(self) -> list[str]:
         return list(self._gangs)

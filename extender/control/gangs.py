@@ -163,6 +163,7 @@ class GangLoop:
             self._cluster.nodes,
             time.time(),
             certain=self._jobs.sure_of(gang_id) and self._may_submit(),
+            gone_since=self._cluster.gone_since,
         )
         if self._lease.held:
             await self._lead(gang, self._held_back(gang, decision))

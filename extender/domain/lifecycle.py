@@ -7,7 +7,7 @@ Kubernetes and Slurm say then.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import msgspec
 
@@ -61,11 +61,13 @@ def decide(
     now: float,
     *,
     certain: bool,
+    gone_since: Callable[[str], float] = lambda _: 0.0,
 ) -> Decision:
     """Decide about a gang.
 
     ``jobs`` are all Slurm jobs stamped with the gang's id, ``nodes`` the managed nodes by name.
-    ``certain``: ``jobs`` is complete; without it nothing is submitted.
+    ``certain``: ``jobs`` is complete; without it nothing is submitted. ``gone_since``: when a node
+    that is not in ``nodes`` was there last.
     """
     live = sorted((j for j in jobs if j.state.live), key=lambda job: _preference(gang, job))
     ended = sorted((j for j in jobs if j.state.ended), key=lambda job: -job.id)
@@ -74,7 +76,7 @@ def decide(
         lost = next((j for j in jobs if j.state is JobState.LOST), None)
         return _without_job(gang, ended, lost, stranded, nodes, now, certain)
     job, spare = live[0], live[1:]
-    decided = _with_job(gang, job, stranded, nodes, now)
+    decided = _with_job(gang, job, stranded, nodes, now, gone_since)
     first = _doubles(gang, job, spare) + _strays(gang, ended)
     if not first:
         return decided
@@ -169,7 +171,12 @@ def _overdue(pod: Pod, now: float) -> bool:
 
 
 def _with_job(
-    gang: Gang, job: Job, stranded: list[Pod], nodes: Mapping[str, Node], now: float
+    gang: Gang,
+    job: Job,
+    stranded: list[Pod],
+    nodes: Mapping[str, Node],
+    now: float,
+    gone_since: Callable[[str], float],
 ) -> Decision:
     living = living_on(gang, job) + stranded
     present = [p for p in gang.pods if not p.terminal]
@@ -185,7 +192,7 @@ def _with_job(
     decided = None if living else restarts_as_a_whole(gang, job, now)
     decided = decided or take_over(gang, job, stranded, nodes)
     decided = decided or leave_moved(job, living)
-    decided = decided or _allocated(gang, job, nodes, present, now)
+    decided = decided or _allocated(gang, job, nodes, present, now, gone_since)
     stamping = any(isinstance(a, End | Mark) for a in decided.actions)
     if (job.stamp and job.stamp.started) or stamping:
         return decided  # all of them write the stamp, and the reason for the end has to stay in it
@@ -235,7 +242,12 @@ def _is_later(pod: Pod, job: Job) -> bool:
 
 
 def _allocated(
-    gang: Gang, job: Job, nodes: Mapping[str, Node], present: list[Pod], now: float
+    gang: Gang,
+    job: Job,
+    nodes: Mapping[str, Node],
+    present: list[Pod],
+    now: float,
+    gone_since: Callable[[str], float],
 ) -> Decision:
     placed = [p for p in gang.pods if job_of(p) == job.id]
     unplaced = [p for p in present if not job_of(p) and not p.deleting]
@@ -251,8 +263,11 @@ def _allocated(
     try:
         slot_nodes = slots(job.shares, shape([*placed, *unplaced]), nodes)
         chosen = assign(sorted(ranks), slot_nodes, held(placed), whole=tasks == gang.size)
+    except NodesGone as gone:
+        since = max([*map(gone_since, gone.names), *(p.created for p in unplaced)])
+        return _nodes_gone(job, gone, living, since, now)
     except Misfit as misfit:
-        return _misfit(job, misfit, living, unplaced, now)
+        return _misfit(job, misfit, living)
     order = tuple(dict.fromkeys(slot_nodes))
     allocation = Nodes(order, folded(order))
     releases = tuple(
@@ -270,16 +285,20 @@ def _some_have_ended(job: Job, placed: list[Pod]) -> bool:
     return any(p.terminal and p.created > after for p in placed)
 
 
-def _misfit(
-    job: Job, misfit: Misfit, living: list[Pod], unplaced: list[Pod], now: float
-) -> Decision:
+def _misfit(job: Job, misfit: Misfit, living: list[Pod]) -> Decision:
     why = str(misfit)
-    if not living:
-        end = End(job, 0, why)
-        return Decision(GangState.QUEUED, f"{sentence(why)} It asks again.", (end,), job)
-    if not isinstance(misfit, NodesGone):
+    if living:
         return Decision(GangState.RUNNING, sentence(why), job=job)
-    patience = max(p.created for p in unplaced) + INCOMPLETE_GRACE_SECONDS - now
+    end = End(job, 0, why)
+    return Decision(GangState.QUEUED, f"{sentence(why)} It asks again.", (end,), job)
+
+
+def _nodes_gone(job: Job, gone: NodesGone, living: list[Pod], since: float, now: float) -> Decision:
+    """A node may come back; its pods, and those that wait for it, need it until then."""
+    why = str(gone)
+    if not living:
+        return _misfit(job, gone, living)
+    patience = since + INCOMPLETE_GRACE_SECONDS - now
     if patience > 0:
         told = f"{sentence(why)} It waits for it."
         return Decision(GangState.STARTING, told, job=job, again_in=patience)

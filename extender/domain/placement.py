@@ -15,7 +15,13 @@ class Misfit(Exception):
 
 
 class NodesGone(Misfit):
-    """Kubernetes no longer has a node of the allocation, or never had it."""
+    """Kubernetes no longer has ``names`` of the allocation, or never had them."""
+
+    def __init__(self, names: Sequence[str]) -> None:
+        self.names = names
+        super().__init__(
+            f"Slurm allocated {', '.join(names)}, which Kubernetes does not have as a managed node"
+        )
 
 
 def slots(shares: Sequence[NodeShare], rank: Shape, nodes: Mapping[str, Node]) -> tuple[str, ...]:
@@ -25,10 +31,7 @@ def slots(shares: Sequence[NodeShare], rank: Shape, nodes: Mapping[str, Node]) -
     """
     unknown = [s.name for s in shares if s.name not in nodes]
     if unknown:
-        raise NodesGone(
-            f"Slurm allocated {', '.join(unknown)}, which Kubernetes does not have as a managed "
-            "node"
-        )
+        raise NodesGone(unknown)
     ordered = sorted(shares, key=lambda share: fabric_order(nodes[share.name]))
     return tuple(s.name for s in ordered for _ in range(ranks_that_fit(s, rank)))
 

@@ -110,6 +110,21 @@ def test_what_fits_is_worked_out_again_when_a_node_changes(cluster: Cluster) -> 
     assert cluster.fit([pod(0)]).sizes == ()
 
 
+def test_it_is_known_since_when_a_node_is_gone(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    began = cluster.gone_since("n0")
+    for away in range(3):
+        cluster.node_seen(node("n0"))
+        monkeypatch.setattr("time.time", lambda away=away: began + 3000 + away)
+        cluster.node_gone(node("n0"))
+        assert cluster.gone_since("n0") == began + 3000 + away
+    assert cluster.gone_since("never seen") == began
+    monkeypatch.setattr("time.time", lambda: began + 9000)
+    cluster.node_gone(node("n1"))
+    assert cluster._gone == {}
+
+
 def test_pods_of_other_gangs_are_not_touched(cluster: Cluster, touched: list[str]) -> None:
     cluster.namespace_seen(ML)
     for name in ("a", "b"):

@@ -294,6 +294,20 @@ def test_a_gang_that_lost_a_node_starts_anew_elsewhere() -> None:
     assert evict.pod is first
 
 
+def test_a_node_that_is_away_for_a_moment_costs_nobody_a_pod() -> None:
+    """The other pod has waited for long, for another reason: that is not the node's absence."""
+    first, _ = alive()
+    whole = gang(first, *again(1), size=2)
+    late = LATER + 10 * INCOMPLETE_GRACE_SECONDS
+
+    def at(now: float) -> Decision:
+        gone = running(share("n0"), share("n9"))
+        return decide(whole, [gone], NODES, now, certain=True, gone_since=lambda _: late)
+
+    assert at(late + INCOMPLETE_GRACE_SECONDS - 1).actions == ()
+    assert [type(a) for a in at(late + INCOMPLETE_GRACE_SECONDS).actions] == [Evict]
+
+
 def test_of_two_jobs_with_pods_the_one_too_many_loses_its_pods_first() -> None:
     ours = placed(0, "n0", 7, node="n0")
     theirs = placed(1, "n1", 9, node="n1")
