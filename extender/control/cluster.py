@@ -193,16 +193,22 @@ class Cluster:
     def _as_its_siblings(self, member: Membership, pod: Pod) -> Membership:
         """A Job whose pods run one by one does so to its end, also when its parallelism is raised
         to its completions: a gang of the later pods would wait for the earlier ones."""
-        owner = pod.owner.uid if pod.owner else ""
+        job = self.workloads.get(pod.owner.uid) if pod.owner else None
+        if job is None or job.namespace != pod.namespace:
+            return member
         if member.kind is GangKind.POD:
-            self._bags.add(owner)
-        elif member.kind is GangKind.JOB and owner in self._bags:
+            self._bags.add(job.uid)
+        elif member.kind is GangKind.JOB and job.uid in self._bags:
             return lone(pod)
         return member
 
     def _foreign(self, member: Membership, pod: Pod) -> bool:
         """The gang is another namespace's: owner references are the words of whoever made the pod,
-        and Kubernetes deletes such a pod only after a while."""
+        and Kubernetes deletes such a pod only after a while. So are answers where no admission
+        policy guards them."""
+        namespace, named, _ = member.id.partition("/")
+        if named:
+            return namespace != pod.namespace
         job = self.workloads.get(member.id)
         others = self._gangs.get(member.id)
         there = job.namespace if job else next(iter(others.values())).namespace if others else ""

@@ -124,11 +124,13 @@ class Lease:
 
     async def release(self) -> None:
         """Let another replica take over at once."""
-        if not self.held or self._known is None:
+        if not self.held:
             return
         self._until = 0.0
         try:
-            await self._write("", self._known)
+            await self._read()  # a renewal may have been cut short
+            if self._known is not None and self._known.spec.holderIdentity == self._identity:
+                await self._write("", self._known)
         except (KubeError, KubeUnavailable) as error:
             _log.warning("lease not given back", why=str(error))
 

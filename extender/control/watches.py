@@ -88,8 +88,14 @@ class Watches:
         )
 
     def start(self, group: asyncio.TaskGroup) -> None:
-        for reflector in self._all():
+        for reflector in (self._namespaces, self._nodes, self._jobs):
             group.create_task(reflector.run())
+        group.create_task(self._follow_pods())
+
+    async def _follow_pods(self) -> None:
+        """After the Jobs: they tell whose gang it is when a pod of another namespace claims it."""
+        await self._jobs.synced.wait()
+        await self._pods.run()
 
     async def synced(self) -> None:
         """Return when every collection has been listed once."""

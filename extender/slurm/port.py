@@ -58,7 +58,8 @@ class Slurm(Protocol):
         """One light call. Ids that slurmctld does not know are left out."""
 
     async def job(self, job_id: int) -> Job | None:
-        """One job with its allocation; ``None`` when slurmctld says that it has no such job."""
+        """One job with its allocation; ``None`` when slurmctld says that it has no such job, or
+        when it is stamped by the Sluice of another cluster."""
 
     async def jobs(self) -> Sequence[Job]:
         """Every job with a stamp of ours, and those whose stamp is ``smudged``. Expensive: at start
@@ -66,7 +67,7 @@ class Slurm(Protocol):
 
     async def history(self, job_id: int) -> Sequence[Job]:
         """What accounting says of the jobs that had this number, the newest first: slurmctld gives
-        numbers again when it has lost its state."""
+        numbers again when it has lost its state. Without those of other clusters' Sluices."""
 
     async def mark(self, job_id: int, stamp: Stamp, nodes: Sequence[str] = ()) -> None:
         """Rewrite the job's stamp. Being an update, it also makes slurmctld save its state. With

@@ -116,7 +116,11 @@ class RestSlurm:
             "read job states",
             params=[("job_id", str(job_id)) for job_id in ids],
         )
-        return {int(entry.job_id): reading.state(entry.state) for entry in answer.jobs or ()}
+        return {
+            int(entry.job_id): reading.state(entry.state)
+            for entry in answer.jobs or ()
+            if str(entry.job_id).isdigit()  # "12_3", "12_[4-9]": external jobs are no arrays
+        }
 
     async def job(self, job_id: int) -> Job | None:
         """8 kB, and 3.4 kB more for each node of 16 cores that the job holds: 24 ms for 256 nodes.
@@ -129,7 +133,8 @@ class RestSlurm:
             if error.code == errors.NO_SUCH_JOB:
                 return None
             raise
-        return next((reading.job(info) for info in answer.jobs or ()), None)
+        found = (reading.job(info) for info in answer.jobs or ())
+        return next((job for job in found if not self._foreign(job)), None)
 
     async def jobs(self) -> Sequence[Job]:
         """The list without allocations, then one call for each running job of ours: the
@@ -138,7 +143,7 @@ class RestSlurm:
             "GET", "jobs/", wire.Jobs, "list jobs", params=[("flags", "ALL")], long=True
         )
         listed = [reading.job(info) for info in answer.jobs or () if reading.accepted(info)]
-        ours = [job for job in listed if job.smudged or _cluster_of(job) == self._cluster]
+        ours = [job for job in listed if job.smudged or (job.stamp and not self._foreign(job))]
         read = await asyncio.gather(*(self._with_shares(job) for job in ours))
         return [job for job in read if job is not None]
 
@@ -156,7 +161,12 @@ class RestSlurm:
             service="slurmdb",
         )
         records = [reading.recorded(record) for record in answer.jobs or ()]
-        return sorted(records, key=lambda job: -job.submitted)
+        ours = (job for job in records if not self._foreign(job))
+        return sorted(ours, key=lambda job: -job.submitted)
+
+    def _foreign(self, job: Job) -> bool:
+        """The job is another Sluice's: gangs of two clusters may have one id."""
+        return job.stamp is not None and job.stamp.sluice != self._cluster
 
     async def mark(self, job_id: int, stamp: Stamp, nodes: Sequence[str] = ()) -> None:
         await self._restd.call(
@@ -235,7 +245,3 @@ class RestSlurm:
                 body=wire.NodeCreation(line),
                 long=True,
             )
-
-
-def _cluster_of(job: Job) -> str:
-    return job.stamp.sluice if job.stamp else ""

@@ -1,4 +1,4 @@
-"""The commands of docs/install.md and the scripts of deploy/slurm/, on a real Slurm."""
+"""The commands of docs/install.md, the scripts and the manifests of deploy/, on the real parts."""
 
 from __future__ import annotations
 
@@ -8,13 +8,16 @@ from pathlib import Path
 from textwrap import dedent
 
 import pytest
+import yaml
 
+from tests.harness.kube import KubeError, Object
 from tests.harness.stack import Stack
 
 pytestmark = pytest.mark.e2e
 
 ROOT = Path(__file__).parents[2]
 MANUAL = (ROOT / "docs" / "install.md").read_text()
+MANIFESTS = ROOT / "deploy" / "manifests"
 ACCOUNTS = (ROOT / "deploy" / "slurm" / "accounts.sh").read_text()
 
 
@@ -85,3 +88,35 @@ def test_the_nodes_are_removed(stack: Stack) -> None:
         assert not {name for name in left if name.startswith("left")}
     finally:
         stack.slurm.exec("scontrol", "delete", "partition=left", check=False)
+
+
+# The workload, which no test of this stack runs
+
+
+def workload() -> list[Object]:
+    return [
+        d for path in sorted(MANIFESTS.glob("*.yaml")) for d in yaml.safe_load_all(path.read_text())
+    ]
+
+
+@pytest.mark.parametrize("manifest", workload(), ids=lambda manifest: str(manifest["kind"]))
+def test_the_api_server_takes_what_the_stack_does_not_run(stack: Stack, manifest: Object) -> None:
+    """Every field is one of its own, and has a value that it allows."""
+    version, kind = manifest["apiVersion"], manifest["kind"].lower()
+    base = f"/apis/{version}" if "/" in version else f"/api/{version}"
+    plural = f"{kind[:-1]}ies" if kind.endswith("y") else f"{kind}s"
+    path = f"{base}/namespaces/sluice-system/{plural}"
+    strict = {"dryRun": "All", "fieldValidation": "Strict"}
+    assert stack.admin.request("POST", path, body=manifest, params=strict)["kind"]
+
+
+def test_the_pod_is_one_that_its_namespace_allows(stack: Stack) -> None:
+    """Pods of sluice-system have to be restricted ones."""
+    (deployment,) = (m for m in workload() if m["kind"] == "Deployment")
+    made = deployment["spec"]["template"]
+    made["metadata"] |= {"name": "sluice-0"}
+    pods = "/api/v1/namespaces/sluice-system/pods"
+    stack.admin.request("POST", pods, body=made, params={"dryRun": "All"})
+    made["spec"]["containers"][0]["securityContext"] = {}
+    with pytest.raises(KubeError, match="PodSecurity"):
+        stack.admin.request("POST", pods, body=made, params={"dryRun": "All"})

@@ -185,3 +185,31 @@ def test_a_forged_owner_does_not_break_up_the_gang(cluster: Cluster) -> None:
     for i in range(2):
         cluster.pod_seen(pod(i))
     assert cluster.gang_of("train-1-uid") == "train-uid"
+
+
+def test_a_forged_owner_without_an_index_does_not_break_up_the_gang(cluster: Cluster) -> None:
+    cluster.namespace_seen(ML)
+    cluster.workload_seen(workload(2))
+    owner = pod(0).owner
+    cluster.pod_seen(pod(None, namespace="evil", uid="forged", owner=owner))
+    for i in range(2):
+        cluster.pod_seen(pod(i))
+    assert cluster.gang_of("train-1-uid") == "train-uid"
+
+
+def test_nothing_is_kept_of_owners_that_nobody_has(cluster: Cluster) -> None:
+    cluster.pod_seen(pod(None, owner=pod(0).owner))
+    assert cluster._bags == set()
+
+
+def test_a_forged_gang_does_not_keep_others_from_their_name(cluster: Cluster) -> None:
+    """Without the admission policies anybody may write what Sluice answers."""
+    forged = {names.GANG_ID: "ml/ring/", names.JOB_ID: "7"}
+    real = {names.GANG: "ring", names.GANG_SIZE: "1"}
+    for text in (forged, {**forged, names.GANG: "ring"}):
+        cluster.pod_seen(pod(None, namespace="evil", uid="forged", annotations=text))
+        assert cluster.gang_of("forged") == "forged"
+        cluster.pod_gone(pod(None, namespace="evil", uid="forged"))
+    cluster.pod_seen(pod(None, namespace="evil", uid="forged", annotations=forged))
+    cluster.pod_seen(pod(None, annotations=real))
+    assert cluster.gang_of("train-uid") == "ml/ring/"

@@ -179,6 +179,18 @@ async def test_who_leaves_in_good_order_lets_the_next_begin_at_once(world: Repli
     assert (a.held, b.held) == (False, True)
 
 
+async def test_it_is_given_back_though_the_last_renewal_was_cut_short(world: Replicas) -> None:
+    a, b = world.replica("a"), world.replica("b")
+    await world.turn(a)
+    await world.turn(b)
+    world.api.lossy = True
+    await world.turn(a)
+    world.api.lossy = False
+    await a.release()
+    await world.turn(b)
+    assert (a.held, b.held) == (False, True)
+
+
 async def test_a_lease_that_was_deleted_is_no_invitation(world: Replicas) -> None:
     """The leader, which still leads, makes another before the next would."""
     a, b = world.replica("a"), world.replica("b")

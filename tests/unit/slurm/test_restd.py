@@ -249,6 +249,32 @@ async def test_text_that_is_not_utf8_hides_no_jobs() -> None:
     await slurm.close()
 
 
+@pytest.mark.parametrize("cluster", ["contract-tests", "another"])
+async def test_a_job_of_another_cluster_s_sluice_is_none_of_ours(cluster: str) -> None:
+    """A pod may name any number: what is put into the table would be ended as ours."""
+    stamp = {"sluice": cluster, "ns": "ml", "gang": "g", "kind": "Job", "id": "u"}
+    job = {"job_id": 5, "job_state": ["RUNNING"], "admin_comment": json.dumps(stamp)}
+    record = {"job_id": 5, "comment": {"administrator": job["admin_comment"]}}
+
+    def answer(asked: httpx.Request) -> httpx.Response:
+        jobs = [record if "slurmdb" in asked.url.path else job]
+        return httpx.Response(200, json={"jobs": jobs, "errors": []})
+
+    slurm = connect(answering(answer))
+    ours = cluster == CLUSTER
+    assert (await slurm.job(5) is not None) == ours
+    assert bool(await slurm.history(5)) == ours
+    await slurm.close()
+
+
+async def test_the_states_of_array_jobs_break_nothing() -> None:
+    """All jobs of the cluster are asked for when ours are too many for a URL."""
+    told = [{"job_id": i, "state": ["RUNNING"]} for i in ("7", "8_3", "9_[1-5]", "10+1")]
+    slurm = connect(answering(lambda _: httpx.Response(200, json={"jobs": told, "errors": []})))
+    assert await slurm.states(range(1, 600)) == {7: JobState.RUNNING}
+    await slurm.close()
+
+
 async def test_what_became_of_a_cancelled_job_stands_in_the_status() -> None:
     codes = iter([2021, 2017, 2002, 1800])
 
