@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -82,6 +85,80 @@ async def test_a_cancelled_wait_leaves_no_answer_for_the_next_one() -> None:
 @pytest.mark.parametrize("line", ["", "x 0", "7", "7 8 9", "7 -1", "7; rm 0"])
 def test_a_line_that_is_no_order_is_not_carried_out(line: str) -> None:
     assert "not a job id and a wait status" in answer(None, line)  # type: ignore[arg-type]
+
+
+# -- complete.py, with a library that knows one good token -----------------------------------
+
+LIBRARY = """
+import ctypes, os, sys, time
+from extender.slurm import complete
+class Library:
+    token = ""
+    def slurm_api_version(self): return complete.STRUCT_SINCE - 1
+    def slurm_strerror(self, code): return b"error %d" % code
+    def slurm_init(self, _):
+        assert not self.token, "it reads the token only once"
+        self.token = os.environ.get("SLURM_JWT", "")
+        if self.token == "fatal": os._exit(0)
+        if self.token == "hangs": time.sleep(60)
+    def slurm_complete_job(self, job, status):
+        if self.token == "good" and status.value == 768: return 0
+        ctypes.set_errno(complete.AUTHENTICATION if self.token != "good" else 2021)
+        return -1
+complete.load, complete.SECONDS = Library, 1.0
+sys.exit(complete.main())
+"""
+
+
+def run(*arguments: object, orders: str = "", token: str = "") -> tuple[int, str]:
+    """Exit code and answers of complete.py, with SLURM_JWT=token."""
+    ended = subprocess.run(
+        [sys.executable, "-c", LIBRARY, *map(str, arguments)], input=orders, capture_output=True,
+        text=True, check=False, timeout=30, env=os.environ | {"SLURM_JWT": token},
+    )  # fmt: skip
+    assert "Traceback" not in ended.stderr
+    return ended.returncode, ended.stdout
+
+
+REFUSED = "error 1007: the token has expired, or another key than slurmctld's signed it"
+
+
+@pytest.mark.parametrize(
+    ("token", "answered"),
+    [
+        ("good", (0, "17 ok\n")),
+        ("old", (1, f"17 {REFUSED}\n")),
+        ("hangs", (1, "17 libslurm did not come back in 1 s: is slurmctld in reach?\n")),
+        ("fatal", (1, "17 libslurm gave up; what it says of slurm.conf is on standard error\n")),
+    ],
+)
+def test_one_job(token: str, answered: tuple[int, str]) -> None:
+    assert run(17, 768, token=token) == answered
+
+
+def test_the_exit_code_says_that_the_order_was_none() -> None:
+    assert run(17, token="good") == (1, "17 not a job id and a wait status\n")
+
+
+@pytest.mark.parametrize("text", ["good", "SLURM_JWT=good\n"])
+def test_the_token_file_goes_over_the_environment(tmp_path: Path, text: str) -> None:
+    (tmp_path / "token").write_text(text)
+    orders = "17 768\n18 1\n19 768\n"
+    said = run("--token-file", tmp_path / "token", orders=orders, token="old")
+    assert said == (0, "17 ok\n18 error 2021\n19 ok\n")
+
+
+async def test_the_token_file_is_read_for_every_job(tmp_path: Path) -> None:
+    file = tmp_path / "token"
+    completer = Completer((*python(LIBRARY), "--token-file", str(file)))
+    missing = f"the token file {file} cannot be read: No such file or directory"
+    assert await completer.complete(17, 768) == missing
+    empty = f"the token file {file} is empty"
+    for token, says in (("old", REFUSED), ("", empty), ("good", ""), ("old", REFUSED)):
+        (tmp_path / "new").write_text(token)
+        (tmp_path / "new").rename(file)
+        assert await completer.complete(17, 768) == says
+    await completer.close()
 
 
 # -- the adapter --------------------------------------------------------------------------------
