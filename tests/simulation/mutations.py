@@ -110,7 +110,7 @@ MUTANTS = (
         _GANGS,
         "        for gang_id in self._cluster.gang_ids():\n"
         "            if not any(job.state.live for job in self._jobs.of_gang(gang_id)):\n"
-        "                self._jobs.unanswered(gang_id)\n"
+        "                self._jobs.unanswered(gang_id, _PREDECESSOR_SECONDS)\n"
         "        self._jobs.doubt()\n",
         "",
         ("one live job",),
