@@ -8,7 +8,12 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Sequence
+
+_REST_SECONDS = 30.0
+"""How long it is left alone when it hangs. Jobs that end meanwhile are cancelled: each would wait as
+long behind the others, and gangs that start behind them."""
 
 
 def wait_status(exit_code: int) -> int:
@@ -17,22 +22,37 @@ def wait_status(exit_code: int) -> int:
 
 
 class Completer:
-    """``command`` is complete.py without arguments, perhaps behind "docker exec -i" or "ssh"."""
+    """``command`` is complete.py without arguments, perhaps behind "docker exec -i" or "ssh".
 
-    def __init__(self, command: Sequence[str], timeout_seconds: float = 10.0) -> None:
+    ``may_write`` is asked right before a job is named to it.
+    """
+
+    def __init__(
+        self,
+        command: Sequence[str],
+        timeout_seconds: float = 10.0,
+        may_write: Callable[[], bool] = lambda: True,
+    ) -> None:
         self._command = command
         self._timeout = timeout_seconds
+        self._may_write = may_write
+        self._rests_until = 0.0  # monotonic
         self._child: asyncio.subprocess.Process | None = None
         self._one_at_a_time = asyncio.Lock()
 
     async def complete(self, job_id: int, status: int) -> str:
         """Have the job ended; "" when the child says it is, else why not. Never raises."""
         async with self._one_at_a_time:
+            if not self._may_write():
+                return "another replica leads"
+            if time.monotonic() < self._rests_until:
+                return "it did not answer lately"
             try:
                 async with asyncio.timeout(self._timeout):
                     said = await self._ask(f"{job_id} {status}\n")
             except TimeoutError:
                 said = f"no answer in {self._timeout:g} s"
+                self._rests_until = time.monotonic() + _REST_SECONDS
             except (OSError, ValueError) as error:
                 said = f"{self._command[0]}: {error}"
             except BaseException:

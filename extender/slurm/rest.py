@@ -13,7 +13,7 @@ from extender.domain.grace import Limits
 from extender.domain.model import Job, JobRequest, JobState, NodeSpec, SlurmNode, Stamp
 from extender.slurm import errors, limits, nodeconf, reading, wire
 from extender.slurm.completer import Completer, wait_status
-from extender.slurm.port import SlurmRefused, SlurmUnavailable, SlurmUnsent
+from extender.slurm.port import SlurmRefused, SlurmUnavailable
 from extender.slurm.requests import describe, ended_text, stamp_text
 from extender.slurm.restd import Counted, Slurmrestd
 from extender.slurm.tokens import TokenSource
@@ -50,10 +50,11 @@ class RestSlurm:
         counted: Counted = lambda _call, _outcome: None,
         may_write: Callable[[], bool] = lambda: True,
     ) -> None:
-        self._may_write = may_write
         self._cluster = cluster
         self._group = group
-        self._completer = Completer(complete_command) if complete_command else None
+        self._completer: Completer | None = None
+        if complete_command:
+            self._completer = Completer(complete_command, may_write=may_write)
         self._restd = Slurmrestd(
             url,
             tokens,
@@ -196,8 +197,6 @@ class RestSlurm:
         """slurmrestd can only cancel, so a program does it that has libslurm (complete.py). It is
         not believed: a job that it left running would hold its nodes for good."""
         if self._completer is not None:
-            if not self._may_write():
-                raise SlurmUnsent(f"another replica leads; not sent: complete job {job_id}")
             problem = await self._completer.complete(job_id, wait_status(exit_code))
             state = (await self._states([job_id])).get(job_id)
             if state is None or state.ended:
