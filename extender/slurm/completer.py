@@ -12,8 +12,8 @@ import time
 from collections.abc import Callable, Sequence
 
 _REST_SECONDS = 30.0
-"""How long it is left alone when it hangs. Jobs that end meanwhile are cancelled: each would wait as
-long behind the others, and gangs that start behind them."""
+"""How long it is left alone when it hangs. Jobs that end meanwhile are cancelled: each would wait
+as long behind the others, and gangs that start behind them."""
 
 
 def wait_status(exit_code: int) -> int:
