@@ -26,6 +26,7 @@ from tests.harness.stack import Stack
 ROOT = Path(__file__).parents[2]
 START_SECONDS = 180.0
 STOP_SECONDS = 60.0
+BOOTSTRAP = "python3 -m tests.harness.bootstrap"
 
 
 def state_file() -> Path:
@@ -128,6 +129,7 @@ def describe(stack: Stack, problem: str) -> str:
     slurm = stack.slurm
     docker = f"docker -H {stack.engine_host} exec -it {slurm.container.id[:12]}"
     sluice = f"{stack.sluice.base_url}  (log: {stack.sluice.log})"
+    config = stack.directory / "sluice.yaml"
     if problem:
         sluice = f"not running: {problem}"
     return f"""
@@ -138,10 +140,21 @@ def describe(stack: Stack, problem: str) -> str:
   Sluice       {sluice}
   logs         {stack.directory}/logs
 
+  sluice doctor:
+    {BOOTSTRAP} python -m extender doctor --config {config}
+  Sluice again, after you have killed it:
+    {BOOTSTRAP} python -m extender serve --config {config}
+  slurmctld again:
+    {docker.replace(" -it", " -d")} /opt/sluice/daemon.sh slurmctld
+
   A namespace that Slurm decides for:
     kubectl create namespace ml
     kubectl label namespace ml sluice.dev/managed=true
     kubectl annotate namespace ml sluice.dev/user=alice sluice.dev/account=ml
+    kubectl apply -n ml -f deploy/examples/train.yaml
+    curl -H 'Accept: text/plain' {stack.sluice.base_url}/v1/gangs/ml/train
+  No container runs: a Job's pods end after 3 s, or when the annotation
+  pod-complete.stage.kwok.x-k8s.io/delay on the pod template says ("1h").
 
   make down ends it.
 """
