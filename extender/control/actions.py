@@ -22,7 +22,7 @@ from extender.domain.decision import Action, Confirm, End, Evict, Look, Mark, Re
 from extender.domain.endings import disruption_of
 from extender.domain.model import Gang, Job, JobRequest, JobState, Namespace, Pod, Stamp
 from extender.domain.policy import Defaults
-from extender.domain.ranks import folded
+from extender.domain.ranks import folded, job_of
 from extender.domain.translate import job_request
 from extender.kube.client import STRATEGIC, KubeClient, KubeError, encode
 from extender.kube.patches import disruption, release, timestamp
@@ -65,8 +65,12 @@ class Actions:
         started = time.monotonic()
         evictions = [action for action in actions if isinstance(action, Evict)]
         others = (action for action in actions if not isinstance(action, Evict))
+        releases = [action for action in actions if isinstance(action, Release)]
+        if releases and all(job_of(pod) != releases[0].job_id for pod in gang.pods):
+            last = max(action.pod.created for action in releases)
+            metrics.wait_seconds.observe(max(0.0, time.time() - last))
         await _all(self._evict(evictions), *(self._one(gang, action) for action in others))
-        if any(isinstance(action, Release) for action in actions):
+        if releases:
             metrics.place_seconds.observe(time.monotonic() - started)
 
     async def _one(self, gang: Gang, action: Action) -> None:

@@ -310,9 +310,10 @@ def _nodes_gone(job: Job, gone: NodesGone, living: list[Pod], since: float, now:
 def _running(job: Job, present: list[Pod]) -> Decision:
     unbound = sum(1 for p in present if not p.node and not p.deleting)
     if unbound:
-        return Decision(
-            GangState.STARTING, f"{unbound} pods wait for kube-scheduler to bind them.", job=job
-        )
+        why = f"{unbound} pods wait for kube-scheduler to bind them."
+        if unbound == 1:
+            why = "1 pod waits for kube-scheduler to bind it."
+        return Decision(GangState.STARTING, why, job=job)
     return Decision(GangState.RUNNING, f"Runs as Slurm job {job.id}.", job=job)
 
 

@@ -82,7 +82,6 @@ SWITCH_PATH: Final = "sluice.dev/switch-path"  # "spine0/leaf3", over all other 
 LEAF_LABEL: Final = "network.topology.nvidia.com/leaf"
 SPINE_LABEL: Final = "network.topology.nvidia.com/spine"
 CORE_LABEL: Final = "network.topology.nvidia.com/core"
-GPU_PRODUCT_LABEL: Final = "nvidia.com/gpu.product"
 
 # Conditions of a pod whose Slurm job ended before it did: which state it ended in, for a Job's
 # podFailurePolicy to match.

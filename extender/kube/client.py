@@ -16,7 +16,6 @@ import msgspec
 from kubernetes.aio import config as kube_config
 from kubernetes.aio.client import Configuration
 
-MERGE: Final = "application/merge-patch+json"
 STRATEGIC: Final = "application/strategic-merge-patch+json"
 JSON: Final = "application/json"
 _MAX_CONNECTIONS: Final = 128

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from extender.control import metrics
 from extender.control.actions import Actions
 from extender.control.cluster import Cluster
 from extender.control.jobs import JobTable
@@ -14,14 +15,14 @@ from extender.control.journal import Journal
 from extender.control.nodes import NodeLoop
 from extender.control.scheduling import Scheduling
 from extender.domain import wellknown as names
-from extender.domain.decision import End, Evict, Submit
+from extender.domain.decision import End, Evict, Nodes, Release, Submit
 from extender.domain.model import JobState, Namespace
 from extender.domain.policy import Defaults
 from extender.slurm import nodeconf
 from extender.slurm.port import SlurmRefused
 from extender.slurm.rest import RestSlurm
 from extender.slurm.tokens import FixedToken
-from tests.builders import gang, job, nodes, pod, share
+from tests.builders import gang, job, nodes, placed, pod, share
 from tests.fakes.apiserver import FakeApiServer, serving
 from tests.fakes.slurmrestd import FakeSlurmrestd
 from tests.unit.slurm.contract import specs
@@ -153,6 +154,19 @@ async def test_other_refusals_are_not_repeated(world: World) -> None:
         await world.actions.carry_out(GANG, [SUBMIT])
     assert failed.group_contains(SlurmRefused, match="account 'no' does not exist in Slurm")
     assert len(world.excluded()) == 1
+
+
+async def test_how_long_a_gang_waited_is_counted_once(world: World) -> None:
+    def counted() -> float:
+        return metrics.registry.get_sample_value("sluice_gang_wait_seconds_count") or 0.0
+
+    before = counted()
+    there = Nodes(("n0", "n1"), "n[0-1]")
+    first, second = (Release(p, 7, "n0", i, 2, there) for i, p in enumerate(GANG.pods))
+    await world.actions.carry_out(GANG, [first, second])
+    assert counted() == before + 1
+    await world.actions.carry_out(gang(placed(0, "n0"), pod(1)), [second])
+    assert counted() == before + 1
 
 
 async def test_a_pod_is_told_why_before_it_is_deleted(world: World) -> None:
