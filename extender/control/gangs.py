@@ -89,6 +89,10 @@ class GangLoop:
                 self._jobs.unanswered(gang_id, _PREDECESSOR_SECONDS)
         self._jobs.doubt()
         self._failures.clear()
+        for gang_id in self._cluster.gang_ids():  # who led before may not have told of it yet
+            last, gang = self._journal.last(gang_id), self._cluster.gang(gang_id)
+            if gang and last and last.state is not GangState.RUNNING:
+                self._reports.decided(gang, last)
         self.touch_all()
 
     async def run(self) -> None:

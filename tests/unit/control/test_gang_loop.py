@@ -37,7 +37,8 @@ class Failing:
 
 
 class StandsBy:
-    held, status = False, "stands by"
+    def __init__(self) -> None:
+        self.held, self.status = False, "stands by"
 
 
 def world(
@@ -122,6 +123,17 @@ async def test_nothing_is_written_by_what_was_known_before_it_led() -> None:
     loop.touch_all()
     await running_for(loop, 0.1)
     assert actions.asked == 1
+
+
+async def test_who_begins_to_lead_tells_of_gangs_that_wait_already() -> None:
+    """The one before it may have been killed before it had told why they wait."""
+    lease = StandsBy()
+    loop, _, _ = world(KubeError(422, "Invalid", "no"), job(stamp=stamp(2)), lease=lease)
+    await running_for(loop, 0.05)
+    assert loop._reports._patience == {}
+    lease.held = True
+    loop.begin()
+    assert list(loop._reports._patience) == ["train-uid"]
 
 
 async def test_who_stands_by_keeps_nothing_of_gangs_that_are_gone() -> None:
