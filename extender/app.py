@@ -45,6 +45,7 @@ class Service:
     ) -> None:
         scheduler = settings.kubernetes.scheduler_name
         self.slurm, self.lease = slurm, lease
+        self._told: dict[str, tuple[tuple[bool, str], float]] = {}  # part -> status, since when
         self._leads: Leadership = lease or Alone()
         acting = kube.fenced(lambda: self._leads.held)  # bindings are every replica's to write
         self.gangs = GangLoop(settle_seconds=settings.gangs.settle_milliseconds / 1000)
@@ -161,10 +162,14 @@ class Service:
             "slurm jobs": self.jobs.problem,
             "slurm nodes": self.nodes.problem,
         }
-        now = moment(time.time())
+        told = {name: (not why, why) for name, why in problems.items()}
+        told["lease"] = (True, self._leads.status)
+        for name, now in told.items():
+            if self._told.get(name, (None, 0.0))[0] != now:
+                self._told[name] = (now, time.time())
         return [
-            *(PartStatus(name, not why, why, now) for name, why in problems.items()),
-            PartStatus("lease", True, self._leads.status, now),
+            PartStatus(name, ready, why, moment(self._told[name][1]))
+            for name, (ready, why) in told.items()
         ]
 
     def stalled(self) -> str:

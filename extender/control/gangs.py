@@ -7,6 +7,7 @@ import random
 import time
 from collections.abc import Callable
 
+import msgspec
 import structlog
 from msgspec import Struct
 
@@ -169,6 +170,9 @@ class GangLoop:
             certain=self._jobs.sure_of(gang_id) and self._may_submit(),
             gone_since=self._cluster.gone_since,
         )
+        if decision.state is GangState.CHECKING and self._jobs.problem:
+            why = f"Nothing is asked of Slurm before it answers: {self._jobs.problem}"
+            decision = msgspec.structs.replace(decision, reason=why)
         if self._lease.held:
             await self._lead(gang, self._held_back(gang, decision))
         else:

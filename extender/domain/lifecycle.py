@@ -43,7 +43,7 @@ from extender.domain.recovery import (
     take_over,
     wait_fallen,
 )
-from extender.domain.restarts import ended_as_a_whole, renewed, restarts_as_a_whole
+from extender.domain.restarts import comes_again, ended_as_a_whole, renewed, restarts_as_a_whole
 from extender.domain.submitting import sentence, submission
 from extender.domain.translate import shape
 
@@ -115,6 +115,10 @@ def _without_job(
     """``ended`` are the gang's jobs that were, the newest first."""
     present = [p for p in gang.pods if not p.terminal]
     newest = max([*ended, *([lost] if lost else [])], key=_attempt, default=None)
+    if not present and gang.kind is GangKind.JOB and comes_again(gang):
+        ended_as = f" Slurm job {newest.id} is {newest.state}." if newest else ""
+        why = f"All pods have ended.{ended_as} Job {gang.name!r} makes others in their place."
+        return Decision(GangState.FORMING, why, job=newest)
     if not present:
         return Decision(GangState.DONE, "All pods have ended.", job=newest)
     if not certain:

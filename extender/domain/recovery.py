@@ -93,8 +93,8 @@ def wait_fallen(job: Job, living: list[Pod], nodes: Mapping[str, Node], now: flo
         return Decision(GangState.QUEUED, why, (Mark(job, fell, theirs),), job)
     if now - stamp.fell < FELL_PATIENCE_SECONDS:
         why = (
-            f"Slurm has put job {job.id} back into its queue while its pods run; they are left "
-            "alone while their nodes may still be had."
+            f"Its pods run, but to Slurm job {job.id} is still to start; they are left alone while "
+            "their nodes may be had."
         )
         again = stamp.fell + FELL_PATIENCE_SECONDS - now
         return Decision(GangState.QUEUED, why, job=job, again_in=again)

@@ -19,7 +19,7 @@ def ended_as_a_whole(gang: Gang, job: Job, now: float) -> Decision:
     """None of the gang's pods is left, or all have ended."""
     ended = "all pods have ended" if finished(gang, job) else "its pods were deleted"
     why = ended if gang.pods else "its pods are gone"
-    if job.state is JobState.RUNNING and _comes_again(gang) and (kept := _kept(gang, job, now)):
+    if job.state is JobState.RUNNING and comes_again(gang) and (kept := _kept(gang, job, now)):
         return kept
     end = End(job, exit_code(gang, job), why, finished=finished(gang, job))
     return Decision(GangState.ENDING, f"{sentence(why)} Slurm job {job.id} ends.", (end,), job)
@@ -69,7 +69,7 @@ def _replaced(waiting: list[Pod], over: list[Pod], job: Job) -> bool:
     )
 
 
-def _comes_again(gang: Gang) -> bool:
+def comes_again(gang: Gang) -> bool:
     """Whether the workload may make other pods."""
     if gang.kind is GangKind.POD:
         return False

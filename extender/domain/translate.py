@@ -109,7 +109,7 @@ def job_request(
         time_limit_minutes=_time_limit(gang, asked, defaults),
         constraint=_text(asked, names.CONSTRAINT),
         licenses=_text(asked, names.LICENSES),
-        nice=_integer(asked, names.NICE, -2147483645, 2147483645),
+        nice=_integer(asked, names.NICE, 0, 2147483645),
         wckey=_text(asked, names.WCKEY),
         switches=_integer(asked, names.SWITCHES, 1, 1_000_000),
         exclusive=_boolean(asked, names.EXCLUSIVE),

@@ -82,7 +82,7 @@ CASES = [
     Bad(
         "no-number",
         asking("no-number", nice="very"),
-        "annotation sluice.dev/nice is 'very': write a whole number from -2147483645 to 2147483645",
+        "annotation sluice.dev/nice is 'very': write a whole number from 0 to 2147483645",
     ),
     Bad(
         "closed-account",

@@ -92,7 +92,8 @@ class Stack:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        self.keep_logs = self.keep_logs or kind is not None
+        failed = kind is not None and issubclass(kind, Exception)  # not told to stop
+        self.keep_logs = self.keep_logs or failed
         self.close()
 
     # Its parts

@@ -205,6 +205,21 @@ def test_what_failed_counts_also_when_the_others_are_deleted_for_it() -> None:
     assert (end.exit_code, end.finished) == (7, True)
 
 
+# -- between two attempts
+
+
+def test_a_gang_whose_job_makes_other_pods_is_not_done() -> None:
+    over = job(JobState.PREEMPTED, stamp=stamp(2, outcome="x"))
+    for pods in (failed(143, 143), []):
+        decision = seen(gang(*pods, size=2), over)
+        assert (decision.state, decision.actions) == (GangState.FORMING, ())
+        assert decision.reason == (
+            "All pods have ended. Slurm job 7 is PREEMPTED. Job 'train' makes others in their place."
+        )
+    ended = workload(2, finished=True)
+    assert seen(gang(*failed(1, 1), workload=ended), over).state is GangState.DONE
+
+
 # -- slurmctld forgets a start
 
 

@@ -183,6 +183,7 @@ def test_a_job_in_place_of_one_that_was_lost_is_for_the_same_nodes() -> None:
     ("annotations", "says"),
     [
         ({"time_limit": "2 hours"}, "annotation sluice.dev/time-limit: '2 hours' is not a time limit: write minutes"),
+        ({"nice": "-5"}, "annotation sluice.dev/nice is '-5': write a whole number from 0"),
         ({"nice": "very"}, "annotation sluice.dev/nice is 'very': write a whole number"),
         ({"switches": "0"}, "annotation sluice.dev/switches is '0': write a whole number from 1"),
         ({"exclusive": "yes"}, 'annotation sluice.dev/exclusive is \'yes\': write "true" or "false"'),
