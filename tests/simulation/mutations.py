@@ -24,6 +24,7 @@ MUTANTS = (
         "    if not certain:\n",
         "    if False:\n",
         ("one live job",),
+        seeds=(347,),
     ),
     Mutant(
         "a submit without an answer did not happen",
@@ -31,6 +32,7 @@ MUTANTS = (
         "        self._unanswered[gang_id] = time.monotonic() + seconds\n",
         "",
         ("one live job",),
+        seeds=(347,),
     ),
     Mutant(
         "submit before all pods exist",
@@ -38,6 +40,7 @@ MUTANTS = (
         "    if len(ready) < wanted:\n",
         "    if not ready:\n",
         ("all or none",),
+        seeds=(32,),
     ),
     Mutant(
         "release before all pods are there",
@@ -45,7 +48,7 @@ MUTANTS = (
         "    if not living and len(ranks) < tasks and not _some_have_ended(job, placed):\n",
         "    if False:\n",
         ("all or none",),
-        seeds=(65,),
+        seeds=(144,),
     ),
     Mutant(
         "give the nodes back at deletionTimestamp",
@@ -72,6 +75,7 @@ MUTANTS = (
         "        except SlurmUnavailable:\n"
         "            job = before and msgspec.structs.replace(before, state=JobState.CANCELLED)\n",
         ("nothing on silence",),
+        seeds=(52,),
     ),
     Mutant(
         "evict the pods of an unknown job",
@@ -80,7 +84,7 @@ MUTANTS = (
         "        leaving = tuple(Evict(p, why) for p in stranded)\n"
         "        return Decision(GangState.LOST, why, leaving)\n",
         ("nothing on silence",),
-        seeds=(87,),
+        seeds=(448,),
     ),
     Mutant(
         "evict pods whose job Sluice gave back",
@@ -95,7 +99,7 @@ MUTANTS = (
         "    return (not living_on(gang, job), ",
         "    return (bool(living_on(gang, job)), ",
         ("nothing on silence", "held to the end"),
-        seeds=(167,),
+        seeds=(21,),
     ),
     Mutant(
         "a number that comes again is the same job",
@@ -103,17 +107,16 @@ MUTANTS = (
         "        return (told.stamp.id, told.stamp.first) != (ours.stamp.id, ours.stamp.first)\n",
         "        return False\n",
         ("held to the end", "foreign job", "nothing on silence", "one live job", "settles"),
-        seeds=(391,),
+        seeds=(216,),
     ),
     Mutant(
         "nothing is looked up when another begins to lead",
         _GANGS,
-        "        for gang_id in self._cluster.gang_ids():\n"
-        "            if not any(job.state.live for job in self._jobs.of_gang(gang_id)):\n"
         "                self._jobs.unanswered(gang_id, _PREDECESSOR_SECONDS)\n"
         "        self._jobs.doubt()\n",
-        "",
+        "                pass\n",
         ("one live job",),
+        seeds=(362,),
     ),
     Mutant(
         "lead on without renewing",
@@ -158,7 +161,7 @@ MUTANTS = (
         "        if job is None or job.state is not JobState.RUNNING or job.stamp is None:\n",
         "        if job is None or job.stamp is None:\n",
         ("in its allocation",),
-        seeds=(446,),
+        seeds=(773,),
     ),
     Mutant(
         "bind before the answers are written",
@@ -181,6 +184,7 @@ MUTANTS = (
         "        if decoded.errors and not done(decoded):\n",
         "        if False:\n",
         ("nothing on silence", "one live job", "held to the end", "settles", "no defect"),
+        seeds=(166,),
         wiring="http",
     ),
     Mutant(
@@ -197,6 +201,7 @@ MUTANTS = (
         "return job.stamp is not None and job.stamp.sluice != self._cluster",
         "return False",
         ("foreign job",),
+        seeds=(128,),
         wiring="http",
     ),
     Mutant(

@@ -66,7 +66,7 @@ def plan(seed: int) -> Plan:
     gpus = dice.choice((8, 8, 4))
     small = dice.choice((gpus, gpus, gpus // 2))
     nodes = tuple((f"n{i}", small if i else gpus) for i in range(dice.randint(2, 5)))
-    wishes = [_wish(dice, i, gpus) for i in range(dice.choice((1, 1, 1, 1, 2, 2, 3)))]
+    wishes = [_wish(dice, i, gpus) for i in range(dice.choice((1, 1, 1, 1, 1, 2, 2, 3)))]
     steps = [Step(dice.uniform(0.0, horizon / 3), "start", (wish,)) for wish in wishes]
     for wish in wishes:
         steps += _to_workload(dice, wish, horizon)
@@ -93,7 +93,7 @@ def _wish(dice: random.Random, number: int, gpus: int) -> Wish:
     return Wish(
         kind=kind,
         name=f"{kind[0]}{number}",
-        size=1 if kind == "pod" else dice.choice((2, 2, 2, 3, 4)),
+        size=1 if kind == "pod" else dice.choice((2, 2, 2, 2, 3, 4)),
         resources=Resources(4000, 8 * GIB, each),
         runs=dice.choice((0.0, 0.0, 2.0, 6.0)),
         gated=dice.random() < 0.85,

@@ -35,6 +35,7 @@ SETTINGS = Settings(
         },
     ),
     nodes=cast(Any, {"taint": False}),
+    gangs=cast(Any, {"settle_milliseconds": 50}),
 )
 
 

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
 
-from tests.simulation.mutants import hunt
+import pytest
+
+from tests.simulation.mutants import ROOT, Mutant, hunt
 from tests.simulation.mutations import MUTANTS
 
 
@@ -14,6 +16,11 @@ def test_every_mutant_is_caught_by_an_invariant_that_it_breaks() -> None:
     survivors = [(c.mutant.name, c.invariant) for c in caught if not c.well]
     assert survivors == []
     assert len(caught) >= 15
+
+
+@pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.name)
+def test_a_mutant_s_text_stands_once_in_the_code(mutant: Mutant) -> None:
+    assert (ROOT / mutant.file).read_text().count(mutant.old) == 1, "write the mutant anew"
 
 
 def test_names_tell_mutants_apart() -> None:

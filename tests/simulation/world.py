@@ -138,7 +138,7 @@ class World:
                 self.judge.broken("no defect", replica.problem)
         if standins.defects:
             self.judge.broken("no defect", standins.defects.pop())
-        self.timeline.after(5.0, self._audit)
+        self.timeline.after(10.0, self._audit)
 
     def _settle(self) -> float:
         """Faults stop; everything is to come to rest in bounded time."""
