@@ -259,6 +259,7 @@ class JobTable(JobBook):
     async def _list(self) -> None:
         doubts, started = self._doubts, time.monotonic()
         self._next_list = started + self._resync  # sooner when somebody asks for it from here on
+        booted = await self._slurm.booted()  # before, so that a later start shows
         known = {job.id for job in self.live()}
         before = dict(self._jobs)
         found = {job.id: job for job in await self._slurm.jobs()}
@@ -266,6 +267,7 @@ class JobTable(JobBook):
         for job in found.values():
             if self._jobs.get(job.id) is before.get(job.id):  # else it was told of meanwhile
                 self.put(job)
+        self._booted = booted
         self._settle(started)
         self._doubts -= doubts
         if doubts:
@@ -298,11 +300,8 @@ class JobTable(JobBook):
 
     async def _watch_boot(self) -> None:
         """A slurmctld that was killed brings back jobs that had ended: they are in no poll."""
-        booted = await self._slurm.booted()
-        if booted != self._booted:
-            if self._booted:
-                self._relist()
-            self._booted = booted
+        if await self._slurm.booted() != self._booted:
+            self._relist()
 
     async def _poll(self, everything: bool) -> bool:
         """Whether there was anything to ask for."""

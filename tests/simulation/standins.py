@@ -19,6 +19,7 @@ from typing import Any
 
 import structlog
 
+from extender.control import metrics
 from tests.simulation.clock import EPOCH, Timeline
 
 
@@ -61,8 +62,35 @@ def _keep_defects(_logger: Any, _name: str, event: Any) -> Any:
     raise structlog.DropEvent
 
 
+class NoMetric:
+    """Any metric: counting costs a tenth of a schedule and nothing looks at it."""
+
+    def __call__(self, *_: object, **__: object) -> NoMetric:
+        return self
+
+    def __getattr__(self, name: str) -> NoMetric:
+        return self
+
+    def __enter__(self) -> None: ...
+
+    def __exit__(self, *_: object) -> None: ...
+
+
+class NoMetrics:
+    """The module ``metrics``."""
+
+    def __getattr__(self, name: str) -> NoMetric:
+        return _no_metric
+
+
+_no_metric = NoMetric()
 chance = Chance(0)
-_REPLACED: dict[int, Any] = {id(time): clock, id(random): chance, id(gc): NoCollector()}
+_REPLACED: dict[int, Any] = {
+    id(time): clock,
+    id(random): chance,
+    id(gc): NoCollector(),
+    id(metrics): NoMetrics(),
+}
 
 
 @contextlib.contextmanager
