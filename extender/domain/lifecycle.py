@@ -195,7 +195,8 @@ def _with_job(
         return Decision(GangState.STARTING, f"Slurm job {job.id} has started.", (look,), job)
     decided = None if living else restarts_as_a_whole(gang, job, now)
     decided = decided or take_over(gang, job, stranded, nodes)
-    decided = decided or leave_moved(job, living)
+    if decided is None and (moved := leave_moved(job, living)):
+        return moved  # the start is saved when it is sure where it was
     decided = decided or _allocated(gang, job, nodes, present, now, gone_since)
     stamping = any(isinstance(a, End | Mark) for a in decided.actions)
     if (job.stamp and job.stamp.started) or stamping:

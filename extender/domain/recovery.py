@@ -21,6 +21,7 @@ from extender.domain.decision import (
     Trace,
 )
 from extender.domain.model import Gang, Job, JobState, Node, Pod
+from extender.domain.placement import ranks_that_fit
 from extender.domain.ranks import (
     allocation_of,
     folded,
@@ -31,6 +32,7 @@ from extender.domain.ranks import (
     one_per_rank,
     ranks_done,
 )
+from extender.domain.translate import shape
 
 LOST_GRACE_SECONDS = 5.0
 """How long accounting is asked again whether a job that slurmctld does not know has ended."""
@@ -122,11 +124,29 @@ def take_over(
 
 
 def leave_moved(job: Job, living: list[Pod]) -> Decision | None:
-    """Pods that are not on the job's nodes (any more), or could not be taken over, have to go."""
-    held_nodes = {share.name for share in job.shares}
-    astray = [p for p in living if node_of(p) not in held_nodes or job_of(p) != job.id]
+    """Pods that the job has no room for have to go: it was started again on other nodes, or with
+    other parts of the same nodes, or shrunk by an administrator; or they were not taken over."""
+    astray = [p for p in living if job_of(p) != job.id or node_of(p) not in _nodes(job)]
+    if not astray and job.stamp and not job.stamp.started:
+        astray = _too_many(job, living)
     if not astray:
         return None
-    why = f"Slurm runs job {job.id} without node {node_of(astray[0])} now"
+    why = f"Slurm runs job {job.id} without room for them on node {node_of(astray[0])} now"
     leaving = tuple(Evict(p, why, JobState.NODE_FAIL) for p in astray if not p.deleting)
     return Decision(GangState.ENDING, f"{why}; pods there are ending.", leaving, job)
+
+
+def _nodes(job: Job) -> set[str]:
+    return {share.name for share in job.shares}
+
+
+def _too_many(job: Job, living: list[Pod]) -> list[Pod]:
+    """On each node those beyond what the job holds of it; of two, the one that runs stays."""
+    rank = shape(living)
+    room = {share.name: ranks_that_fit(share, rank) for share in job.shares}
+    found = []
+    for pod in sorted(living, key=lambda p: not p.node):
+        room[node_of(pod)] -= 1
+        if room[node_of(pod)] < 0:
+            found.append(pod)
+    return found

@@ -17,6 +17,7 @@ from extender.domain.model import (
     SlurmNode,
     Stamp,
 )
+from extender.slurm.port import SlurmRefused
 from tests.simulation.clock import EPOCH
 from tests.simulation.truth import JobTruth
 
@@ -208,7 +209,14 @@ class Slurmctld:
         self.changed()
 
     def mark(self, job: JobTruth, stamp: Stamp, nodes: Sequence[str] = ()) -> None:
-        """An update. The nodes are required of a pending job; one that runs loses all others."""
+        """An update. The nodes are required of a pending job; one that runs loses all others, and
+        can get none that it has not."""
+        if (
+            nodes
+            and job.state is JobState.RUNNING
+            and not set(nodes) <= {s.name for s in job.shares}
+        ):
+            raise SlurmRefused(f"node list of job {job.id}: Invalid node name specified", 2018)
         job.stamp = stamp
         if nodes and job.state is JobState.RUNNING:
             job.shares = tuple(share for share in job.shares if share.name in nodes)

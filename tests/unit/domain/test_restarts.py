@@ -23,9 +23,9 @@ from extender.domain.lifecycle import (
     OVERDUE_SECONDS,
     decide,
 )
-from extender.domain.model import Gang, GangKind, Job, JobState, Pod
+from extender.domain.model import Gang, GangKind, Job, JobState, Pod, Resources
 from extender.domain.recovery import FELL_PATIENCE_SECONDS
-from tests.builders import gang, job, nodes, placed, pod, share, stamp, workload
+from tests.builders import GIB, gang, job, nodes, placed, pod, share, stamp, workload
 
 NODES = nodes("n0", "n1", "n2")
 TWO = (share("n0"), share("n1"))
@@ -259,6 +259,21 @@ def test_pods_off_the_nodes_of_their_job_go() -> None:
     """It was started again elsewhere, or an administrator shrank it."""
     decision = seen(gang(*alive()), running(share("n0"), share("n2")))
     assert [a.pod.name for a in decision.actions if isinstance(a, Evict)] == ["train-1"]
+
+
+def test_pods_beyond_what_their_job_holds_of_a_node_go() -> None:
+    """It was started again on the same nodes, with the larger part on the other one."""
+    half = {"cpus": 4, "memory_mib": 8192, "gpus": 4}
+    small: dict[str, Any] = {"resources": Resources(4000, 8 * GIB, 4)}
+    pods = [
+        placed(0, "n0", node="n0", **small),
+        placed(1, "n0", **small),
+        placed(2, "n1", node="n1", **small),
+    ]
+    again = running(share("n0", 1, **half), share("n1", 2, **half), stamp=stamp(3, fell=400.0))
+    (evict,) = seen(gang(*pods), again).actions
+    assert isinstance(evict, Evict)
+    assert evict.pod is pods[1]
 
 
 # -- Slurm requeues
