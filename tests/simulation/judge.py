@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 ORPHAN_SECONDS = 150.0
 """How long a Slurm job may be without a gang while nothing fails: one sync and its retries."""
-SAVED_SECONDS = 6.0
+SAVED_SECONDS = 5.0
 STALE_SECONDS = 2.0
 
 

@@ -132,7 +132,7 @@ MUTANTS = (
         "    return Decision(decided.state, decided.reason, (Confirm(job), *decided.actions), job)\n",
         "    return decided\n",
         ("start saved",),
-        seeds=(389,),
+        seeds=(69,),
     ),
     Mutant(
         "ranks in the order of a list",

@@ -73,6 +73,7 @@ def plan(seed: int) -> Plan:
     for _ in range(dice.choice((0, 1, 1, 2, 2, 3, 4))):
         steps.append(_fault(dice, horizon, [n for n, _ in nodes], replicas > 1))
     ends = [s.at + s.args[1] + 10.0 for s in steps if s.what == "crash" and s.args[1] > 10.0]
+    ends += [s.at + 1.0 for s in steps if s.what == "kill slurmctld"]
     horizon = max([horizon, *ends])  # a long absence is to be one, too
     return Plan(
         seed=seed,
@@ -151,6 +152,8 @@ def _fault(dice: random.Random, horizon: float, nodes: list[str], replicas: bool
         )
     if what == "slurmctld":
         how = dice.choice(("kill slurmctld", "kill slurmctld", "hang slurmctld", "lose state"))
+        if how == "kill slurmctld":
+            at += dice.choice((0.0, 0.0, 8.0))  # also when all has been quiet for a while
         return Step(at, how, (dice.choice((0.5, 3.0, 12.0, 20.0)),))
     if what == "slurm job":
         how = dice.choice(("end", "end", "end", "requeue", "hold"))
