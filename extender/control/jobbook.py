@@ -60,6 +60,9 @@ class JobBook:
         if before is not None and another(before, job):
             self._drop(before.id)
             self._lose(before)
+        lost = self._lost.get(job.stamp.id)
+        if lost is not None and lost.id == job.id:
+            del self._lost[job.stamp.id]  # pods cannot tell it from the one that has its number now
         self._jobs[job.id] = job
         self._by_gang.setdefault(job.stamp.id, set()).add(job.id)
         if before is None or before.state is not job.state:

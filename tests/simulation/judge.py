@@ -208,11 +208,25 @@ class Judge:
             told = ", ".join(p.pod.name for p in here)
             self.broken("one pod a slot", f"{told} take {cpus} CPUs, {gpus} GPUs of {share}")
 
+    def _split_anew(self, job: JobTruth, truth: PodTruth) -> bool:
+        """The job was started again, and holds too little of the node for its pods there."""
+        node = truth.pod.annotations.get(names.NODE)
+        here = [
+            p.pod.resources
+            for p in truth.gang.pods
+            if p.granted is job and p.alive and p.pod.annotations.get(names.NODE) == node
+        ]
+        gpus = sum(r.gpus for r in here)
+        cpus = sum(-(-r.cpu_milli // 1000) for r in here)
+        return any(s.name == node and (gpus > s.gpus or cpus > s.cpus) for s in job.shares)
+
     def deleted(self, truth: PodTruth) -> None:
         """A pod is deleted only because Slurm has ended its job."""
         job = truth.granted
         if job is not None:
             if job.ended_ever or self._fell(job, truth) or self._node_gone(job):
+                return
+            if self._split_anew(job, truth):
                 return
             if any(
                 p.granted is not job and p.granted.live for p in truth.gang.living() if p.granted

@@ -62,11 +62,11 @@ def plan(seed: int) -> Plan:
     """The schedule of a seed."""
     dice = random.Random(seed)
     replicas = dice.choice((1, 1, 1, 1, 1, 1, 2))
-    horizon = dice.choice((5.0, 6.0, 8.0, 10.0, 20.0))
+    horizon = dice.choice((6.0, 10.0, 10.0, 15.0, 30.0))
     gpus = dice.choice((8, 8, 4))
     small = dice.choice((gpus, gpus, gpus // 2))
     nodes = tuple((f"n{i}", small if i else gpus) for i in range(dice.randint(2, 5)))
-    wishes = [_wish(dice, i, gpus) for i in range(dice.choice((1, 1, 1, 1, 1, 1, 2, 3)))]
+    wishes = [_wish(dice, i, gpus) for i in range(dice.choice((1, 1, 1, 1, 1, 2, 2, 3)))]
     steps = [Step(dice.uniform(0.0, horizon / 3), "start", (wish,)) for wish in wishes]
     for wish in wishes:
         steps += _to_workload(dice, wish, horizon)

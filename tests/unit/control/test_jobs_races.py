@@ -167,3 +167,13 @@ async def test_accounting_is_asked_for_what_nobody_knows_more_and_more_seldom() 
         await table.trace(7, "train-uid")
     assert asked == 4
     assert table._traces == {}
+
+
+async def test_a_job_with_the_number_of_one_that_ended_is_not_taken_for_it() -> None:
+    """slurmctld lost its state, and the next attempt of the gang got the number again."""
+    slurm = Answers()
+    slurm.records[7] = job(JobState.OUT_OF_MEMORY)
+    table = following(slurm)
+    await table.trace(7, "train-uid")
+    table.put(job(JobState.RUNNING))
+    assert [j.state for j in table.of_gang("train-uid")] == [JobState.RUNNING]
