@@ -140,7 +140,7 @@ def test_a_pod_is_deleted_by_force(site: Site) -> None:
     lost = {pods[2]["metadata"]["uid"] for pods in before.values()}
     for pods in before.values():
         site.delete(ML, "Pod", pods[2]["metadata"]["name"], grace=0)
-    site.gone(lost)
+    site.gone(lost, seconds=40)  # a Job's pod that never ran goes when the pod collector turns
     pods = site.bound(4, prefix="runs")
     assert [node_of(p) for p in pods] == [node_of(p) for p in before["runs"]]
     assert len(uids(pods) & uids(before["runs"])) == 3

@@ -32,7 +32,7 @@ def kube(stack: Stack) -> Iterator[Kube]:
     """The cluster administrator, with an opted-in and a plain namespace; Sluice does not run."""
     stack.sluice.stop()
     admin = stack.admin
-    admin.namespace(MANAGED, labels={names.MANAGED: "true"})
+    admin.namespace(MANAGED, {names.MANAGED: "true"}, {names.USER: "alice", names.ACCOUNT: "ml"})
     admin.namespace(PLAIN)
     yield admin
     for namespace in (MANAGED, PLAIN, TENANT):
