@@ -126,7 +126,8 @@ def take_over(
 def leave_moved(job: Job, living: list[Pod]) -> Decision | None:
     """Pods that the job has no room for have to go: it was started again on other nodes, or with
     other parts of the same nodes, or shrunk by an administrator; or they were not taken over."""
-    astray = [p for p in living if job_of(p) != job.id or node_of(p) not in _nodes(job)]
+    nodes = {share.name for share in job.shares}
+    astray = [p for p in living if job_of(p) != job.id or node_of(p) not in nodes]
     if not astray and job.stamp and not job.stamp.started:
         astray = _too_many(job, living)
     if not astray:
@@ -134,10 +135,6 @@ def leave_moved(job: Job, living: list[Pod]) -> Decision | None:
     why = f"Slurm runs job {job.id} without room for them on node {node_of(astray[0])} now"
     leaving = tuple(Evict(p, why, JobState.NODE_FAIL) for p in astray if not p.deleting)
     return Decision(GangState.ENDING, f"{why}; pods there are ending.", leaving, job)
-
-
-def _nodes(job: Job) -> set[str]:
-    return {share.name for share in job.shares}
 
 
 def _too_many(job: Job, living: list[Pod]) -> list[Pod]:

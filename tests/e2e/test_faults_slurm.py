@@ -6,11 +6,13 @@ from __future__ import annotations
 import time
 from pathlib import Path
 
+import httpx
 import pytest
 
 from tests.e2e.faults import Bystanders, down, hung
 from tests.e2e.jobs import gang, indexed_job
 from tests.e2e.site import ML, Site, eventually, state, steadily
+from tests.harness.kube import Object
 
 pytestmark = pytest.mark.e2e
 
@@ -77,6 +79,14 @@ def test_slurmctld_is_stopped_for_a_minute(site: Site, bystanders: Bystanders) -
     afterwards(site)
 
 
+def filtered(site: Site, pod: Object) -> list[str]:
+    """The nodes that /filter leaves, within the two seconds that kube-scheduler waits for it."""
+    url = f"{site.stack.sluice.base_url}/extender/filter"
+    asked = {"Pod": pod, "NodeNames": site.order}
+    found: list[str] = httpx.post(url, json=asked, timeout=2).json()["NodeNames"]
+    return found
+
+
 def test_slurmctld_hangs_while_it_is_asked_for_a_job(site: Site, bystanders: Bystanders) -> None:
     """Sluice gives the submit up after ten seconds; slurmctld carries it out when it wakes up."""
     before(site)
@@ -84,6 +94,7 @@ def test_slurmctld_hangs_while_it_is_asked_for_a_job(site: Site, bystanders: Bys
     with hung(site, "slurmctld"):
         meanwhile(site)
         eventually(site.tap.submits, bool, 40, "the submit to be given up")
+        assert filtered(site, site.pods(prefix="comes")[0]) == [], "from memory"
         untouched(site, bystanders, 10)
     afterwards(site)
     assert len(site.jobs("comes")) == 1

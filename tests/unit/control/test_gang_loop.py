@@ -148,3 +148,16 @@ async def test_who_stands_by_keeps_nothing_of_gangs_that_are_gone() -> None:
     await running_for(loop, 0.05)
     assert loop._jobs.gang_ids() == []
     assert (journal._last, journal._steps) == ({}, {})
+
+
+async def test_gangs_that_failed_together_are_tried_again_apart() -> None:
+    """After a second, then two, four … each give or take a third."""
+    loop, now = GangLoop(settle_seconds=0), asyncio.get_running_loop().time()
+    for pause in (1.0, 2.0, 4.0):
+        for gang_id in map(str, range(30)):
+            loop._retry(gang_id)
+        due = sorted(timer.when() - now for timer in loop._timers.values())
+        assert 0.6 * pause < due[0] < 0.9 * pause
+        assert 1.1 * pause < due[-1] < 1.4 * pause + 0.5
+    for gang_id in map(str, range(30)):
+        loop._cancel_timer(gang_id)

@@ -177,3 +177,42 @@ async def test_a_job_with_the_number_of_one_that_ended_is_not_taken_for_it() -> 
     await table.trace(7, "train-uid")
     table.put(job(JobState.RUNNING))
     assert [j.state for j in table.of_gang("train-uid")] == [JobState.RUNNING]
+
+
+class Counting(Answers):
+    """A Slurm that says how often it was asked for anything."""
+
+    asked = 0
+
+    def __getattribute__(self, name: str) -> Any:
+        if name in ("states", "job", "jobs", "booted", "history"):
+            type(self).asked += 1
+        return super().__getattribute__(name)
+
+
+@pytest.mark.parametrize("count", [1, 1500])
+async def test_slurm_is_asked_once_a_beat_however_many_jobs_there_are(
+    monkeypatch: pytest.MonkeyPatch, count: int
+) -> None:
+    monkeypatch.setattr(jobs, "_FRESH_SECONDS", 0.0)  # nothing is expected to change
+    monkeypatch.setattr(jobs, "_REASON_AFTER_SECONDS", 0.0)
+    kinds = (JobState.RUNNING, JobState.PENDING)
+    slurm = Counting(*(job(kinds[i % 2], id=i, stamp=stamp(id=f"g{i}")) for i in range(count)))
+    beat = 0.05
+    table = JobTable(
+        cast(Slurm, slurm),
+        lambda _: None,
+        lambda: None,
+        fast_seconds=0.01,
+        slow_seconds=beat,
+        resync_seconds=60,
+    )
+    run = asyncio.create_task(table.run())
+    async with asyncio.timeout(5):
+        while not table.certain:  # noqa: ASYNC110 (the table has no event for it)
+            await asyncio.sleep(0.01)
+    Counting.asked, began = 0, asyncio.get_running_loop().time()
+    await asyncio.sleep(1.0)
+    elapsed = asyncio.get_running_loop().time() - began
+    run.cancel()
+    assert 3 <= Counting.asked <= elapsed / beat + 1

@@ -334,6 +334,26 @@ async def test_a_read_over_a_connection_that_had_gone_idle_is_repeated() -> None
     await slurm.close()
 
 
+@pytest.mark.parametrize("count", [1, 500, 12_000])
+async def test_the_states_of_all_jobs_are_one_call(count: int) -> None:
+    """For more than a URL holds, the states of everybody's are asked for."""
+    calls: list[httpx.Request] = []
+
+    async def answer(asked: httpx.Request) -> httpx.Response:
+        calls.append(asked)
+        ids = asked.url.params.get_list("job_id") or map(str, range(count + 5))
+        told = [{"job_id": i, "state": ["RUNNING"]} for i in ids]
+        return httpx.Response(200, json={"pings": [], "jobs": told})
+
+    slurm = connect(httpx.MockTransport(answer))
+    await slurm.start()
+    calls.clear()
+    assert len(await slurm.states(range(count))) == count
+    assert len(calls) == 1
+    assert len(str(calls[0].url)) < 8192
+    await slurm.close()
+
+
 @pytest.fixture
 async def busy() -> AsyncIterator[tuple[RestSlurm, list[int]]]:
     under_way, most = 0, [0]
